@@ -54,11 +54,6 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
     show(caller, store_id, Some(memory_id)).await
 }
 
-/// The page of a memory that was deleted.
-pub(super) async fn of_deleted(caller: Caller, store_id: StoreId, memory_id: MemoryId) -> PageResult {
-    show(caller, store_id, Some(memory_id)).await
-}
-
 impl HistoryPage {
     /// Whether the memory has this version now, so that there is nothing to restore.
     fn is_current(&self, version_id: &VersionId) -> bool {

@@ -137,7 +137,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     }
     let found = match CurrentMemory::inspect(&caller, store_id, memory_id).await {
         Err(Refusal::Engine(EngineError::NotFound(ObjectKind::Memory))) => {
-            return history::of_deleted(caller, store_id, memory_id).await;
+            return history::of_memory(caller, Path((store_id, memory_id))).await;
         }
         found => found?,
     };

@@ -101,11 +101,6 @@ fn period_of(fields: &Fields, store: &Store) -> Result<Option<u64>, Refusal> {
     }
 }
 
-/// An empty choice is the tenant's mode.
-fn chosen_mode(name: &str) -> Option<String> {
-    (!name.is_empty()).then(|| name.to_owned())
-}
-
 pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let store = form.engine.stores.get(&form.principal, store_id).await?;
     if is_overtaken(&form.fields, &store) {
@@ -158,6 +153,8 @@ fn edit_of(form: &Form, store: &Store) -> Result<StoreEdit, Refusal> {
         let description = line_ends::kept(&store.description, &line_ends::typed(typed));
         if description == store.description { description } else { description.trim().to_owned() }
     };
+    // An empty choice is the tenant's mode.
+    let chosen_mode = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     Ok(StoreEdit {
         name: fields.get("name").map(|name| name.trim().to_owned()),
         description: fields.get("description").map(described),

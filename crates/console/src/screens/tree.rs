@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use keepsake_core::{MemoryId, StoreId, Timestamp, words};
+use keepsake_core::{StoreId, Timestamp, words};
 use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
 use keepsake_index::{DirectorySummary, Store, StoreOriginStatus};
 
@@ -129,14 +129,8 @@ async fn file_at(caller: &Caller, store_id: StoreId, path: String) -> PageResult
     if !place::summaries_of(caller, store_id, &[&directory]).await?.is_empty() {
         return Ok(see_other(&directory_href(store_id, &directory)));
     }
-    let memory_id = last_deleted(caller, store_id, &path).await?;
-    let memory_id = memory_id.ok_or(Refusal::NotFound("there is no memory at this path"))?;
-    Ok(see_other(&href_of(store_id, memory_id)))
-}
-
-async fn last_deleted(caller: &Caller, store_id: StoreId, path: &str) -> Result<Option<MemoryId>, Refusal> {
-    let versions = &caller.engine.versions;
-    let last = PageRequest { limit: Some(1), page: None };
-    let found = versions.deletions(&caller.principal, store_id, Some(path), &last).await?;
-    Ok(found.items.first().map(|deletion| deletion.memory_id))
+    let (versions, last) = (&caller.engine.versions, PageRequest { limit: Some(1), page: None });
+    let deleted = versions.deletions(&caller.principal, store_id, Some(&path), &last).await?.items;
+    let last = deleted.first().ok_or(Refusal::NotFound("there is no memory at this path"))?;
+    Ok(see_other(&href_of(store_id, last.memory_id)))
 }
