@@ -355,6 +355,4 @@ impl Action {
 }
 
 #[cfg(test)]
-mod model;
-#[cfg(test)]
 pub(super) mod tests;

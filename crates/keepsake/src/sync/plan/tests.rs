@@ -1,3 +1,5 @@
+mod model;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_core::{ContentHash, MemoryPath};
@@ -6,8 +8,8 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use proptest::test_runner::Config;
 
-use super::model::Model;
 use super::{Action, EmptiedSide, LocalFiles, Settings, Side};
+use model::Model;
 
 pub(in crate::sync) fn path(text: &str) -> MemoryPath {
     MemoryPath::parse(text).unwrap()

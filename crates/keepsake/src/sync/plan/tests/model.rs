@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath};
 use uuid::Uuid;
 
-use super::{Action, Base, KnownMemory, LocalFiles, Plan, RemoteMemories, Settings, Side, plan};
+use super::super::{Action, Base, KnownMemory, LocalFiles, Plan, RemoteMemories, Settings, Side, plan};
 
 #[derive(Debug, Default, Clone)]
 pub(super) struct Model {
