@@ -130,11 +130,11 @@ fn paths(begun: &OsStr, is_quoted: bool) -> Vec<CompletionCandidate> {
             },
             store: option(&words, &["--store", "-s"], "KEEPSAKE_STORE"),
         };
-        let connection = StoreConnection::open(&store).await.ok()?;
+        let store = StoreConnection::open(&store).await.ok()?.store;
         let prefix = format!("{}/", api_path(directory).ok()?.trim_end_matches('/'));
-        let path = connection.path(&["memories"]);
+        let path = store.path(&["memories"]);
         let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some("1"))];
-        connection.client.pages(&path, &query).take::<Value>(MAX_CANDIDATES).await.ok()
+        store.client.pages(&path, &query).take::<Value>(MAX_CANDIDATES).await.ok()
     });
     // In the form that was begun.
     let root = if begun_text.starts_with('/') { "/memories/" } else { "" };

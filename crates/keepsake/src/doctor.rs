@@ -18,6 +18,7 @@ use crate::cli::StoreArgs;
 use crate::failures::{class_of, of_client};
 use crate::output::{Column, Printer, Text, actor_id, bytes, limit};
 use crate::people::{StoreConnection, connect, meaning_of, text_of};
+use crate::store_api::StoreApi;
 use crate::sync;
 
 /// A token is accepted with clocks that differ by this.
@@ -104,7 +105,7 @@ async fn check_all(diagnosis: &mut Diagnosis, client: &Client, args: &DoctorArgs
         return;
     }
     let store = match StoreConnection::open(&args.store).await {
-        Ok(store) => store,
+        Ok(connection) => connection.store,
         Err(failure) => {
             let advice = match failure.class() {
                 FailureClass::NotAllowed => {
@@ -267,9 +268,9 @@ async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
     true
 }
 
-async fn check_store(diagnosis: &mut Diagnosis, store: &StoreConnection) {
-    let found = match store.client.get::<Value>(&store.path(&["usage"]), &[("limit", Some("1"))]).await {
-        Ok(usage) => store.client.get::<Value>(&store.path(&[]), &[]).await.map(|store| (store, usage)),
+async fn check_store(diagnosis: &mut Diagnosis, store: &StoreApi) {
+    let found = match store.get::<Value>(&["usage"], &[("limit", Some("1"))]).await {
+        Ok(usage) => store.get::<Value>(&[], &[]).await.map(|store| (store, usage)),
         Err(error) => Err(error),
     };
     let (about, usage) = match found {
@@ -280,7 +281,7 @@ async fn check_store(diagnosis: &mut Diagnosis, store: &StoreConnection) {
     };
     let number = |object: &Value, field: &str| object[field].as_u64().unwrap_or_default();
     let (memories, size) = (number(&usage, "memory_count"), number(&usage, "content_bytes"));
-    let named = format!("{} ({})", text_of(&about, "name"), store.store_id);
+    let named = format!("{} ({})", text_of(&about, "name"), store.id);
     if !about["archived_at"].is_null() {
         return diagnosis.problem(
             "store",
@@ -307,9 +308,9 @@ fn advice_to_read(error: &ClientError) -> &'static str {
     }
 }
 
-async fn check_search(diagnosis: &mut Diagnosis, store: &StoreConnection) {
+async fn check_search(diagnosis: &mut Diagnosis, store: &StoreApi) {
     let query = [("query", Some(QUERY)), ("limit", Some("1"))];
-    let found = match store.client.get::<Value>(&store.path(&["search"]), &query).await {
+    let found = match store.get::<Value>(&["search"], &query).await {
         Ok(found) => found,
         Err(error) => return diagnosis.problem("search", error.to_string(), advice_to_read(&error)),
     };
@@ -345,10 +346,10 @@ async fn check_search(diagnosis: &mut Diagnosis, store: &StoreConnection) {
     }
 }
 
-fn check_folder(diagnosis: &mut Diagnosis, store: &StoreConnection, given: Option<&Path>) {
+fn check_folder(diagnosis: &mut Diagnosis, store: &StoreApi, given: Option<&Path>) {
     let folder = given.unwrap_or(Path::new("."));
     let shown = folder.display();
-    match sync::state_of(folder, store.client.url(), &store.store_id) {
+    match sync::state_of(folder, store) {
         Ok(Some(state)) => {
             let files = counted(state.files as u64, "file");
             let at = state.synced_at.map(|at| format!(", {at:.0}")).unwrap_or_default();

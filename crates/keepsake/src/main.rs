@@ -29,6 +29,7 @@ mod people;
 mod serve;
 mod shell;
 mod signals;
+mod store_api;
 mod store_changes;
 mod sync;
 mod whole_store;

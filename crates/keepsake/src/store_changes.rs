@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use keepsake_client::{Client, Events};
+use keepsake_client::Events;
 use keepsake_config::{Failure, FailureClass};
 
 use crate::failures::{class_of, failure_of};
+use crate::store_api::StoreApi;
 
 /// How long a side must be quiet before a pass.
 pub(crate) const QUIET: Duration = Duration::from_millis(200);
@@ -13,9 +14,8 @@ pub(crate) const QUIET: Duration = Duration::from_millis(200);
 pub(crate) const MAX_UNQUIET: Duration = Duration::from_secs(2);
 
 /// The stream of a store's changes from now on; `None` if the credential may not follow them.
-/// `store` is the path of the store.
-pub(crate) async fn stream(client: &Client, store: &[&str]) -> Result<Option<Events>, Failure> {
-    let mut changes = client.events(&[store, &["changes", "stream"]].concat(), &[], None);
+async fn stream(store: &StoreApi) -> Result<Option<Events>, Failure> {
+    let mut changes = store.client.events(&store.path(&["changes", "stream"]), &[], None);
     match changes.open().await {
         Ok(()) => Ok(Some(changes)),
         Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
@@ -31,12 +31,9 @@ pub(crate) struct StoreChanges {
 
 impl StoreChanges {
     /// Begins to follow the store, unless it is followed already.
-    pub(crate) async fn open(
-        &mut self,
-        stream: impl Future<Output = Result<Option<Events>, Failure>>,
-    ) -> Result<(), Failure> {
+    pub(crate) async fn open(&mut self, store: &StoreApi) -> Result<(), Failure> {
         if self.stream.is_none() {
-            self.stream = stream.await?;
+            self.stream = stream(store).await?;
         }
         Ok(())
     }

@@ -39,6 +39,7 @@ use crate::cli::StoreArgs;
 use crate::data_dir::{FolderLock, make_private_folder, unusable};
 use crate::people::StoreConnection;
 use crate::signals::{self, or_end};
+use crate::store_api::StoreApi;
 
 use folder::Folder;
 use gone::GoneFiles;
@@ -134,12 +135,13 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
         refuse_links(&private, &state_file)?;
         Some(FolderLock::take(&state_file)?)
     };
-    let state = State::read(state_file, connection.client.url(), &connection.store_id)?;
-    let mut report = Report::new(connection.printer, &root, &connection.store_id, args.dry_run);
+    let StoreConnection { store, printer } = connection;
+    let state = State::read(state_file, store.client.url(), &store.id)?;
+    let mut report = Report::new(printer, &root, &store.id, args.dry_run);
     for (path, reason) in state.ignored() {
         report.skip(path, reason);
     }
-    let store = Store::new(connection.client, connection.store_id);
+    let store = Store::new(store);
     let folder = Folder::open(root, store.bytes_per_memory().await?, args.dry_run)?;
     let sync = Sync {
         store,
@@ -163,7 +165,7 @@ pub(crate) struct FolderState {
 
 /// The state of a folder that is kept equal to a store; `None`: it never was. Fails if the state cannot
 /// be read, or is that of another store.
-pub(crate) fn state_of(folder: &Path, url: &str, store_id: &str) -> Result<Option<FolderState>, Failure> {
+pub(crate) fn state_of(folder: &Path, store: &StoreApi) -> Result<Option<FolderState>, Failure> {
     let private = folder.join(PRIVATE_FOLDER);
     let state_file = private.join("state.json");
     refuse_links(&private, &state_file)?;
@@ -171,7 +173,7 @@ pub(crate) fn state_of(folder: &Path, url: &str, store_id: &str) -> Result<Optio
         return Ok(None);
     };
     let synced_at = metadata.modified().ok().and_then(|at| jiff::Timestamp::try_from(at).ok());
-    let state = State::read(state_file, url, store_id)?;
+    let state = State::read(state_file, store.client.url(), &store.id)?;
     Ok(Some(FolderState { files: state.count(), ignored: state.ignored().len(), synced_at }))
 }
 

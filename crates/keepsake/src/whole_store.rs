@@ -6,12 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keepsake_client::{Client, ClientError};
+use keepsake_client::ClientError;
 use keepsake_config::{Failure, FailureClass};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::failures::{class_of, failure_of, is_content_lost};
+use crate::store_api::StoreApi;
 
 /// Rounds of changes after which a busy store is not followed any further.
 const MAX_ROUNDS: usize = 20;
@@ -22,45 +23,41 @@ const END: &str = "999999999999999999";
 
 /// Lists the memories of a whole store without their contents, by id: each memory that existed
 /// all the time. If others pause their writes, the result is the store's state at one moment.
-/// `store` is the path of the store. Also returns the place of that moment among the changes of
-/// the store. Fails if the store changes faster than it is read.
+/// Also returns the place of that moment among the changes of the store. Fails if the store changes
+/// faster than it is read.
 pub(crate) async fn list<T: DeserializeOwned>(
-    client: &Client,
-    store: &[&str],
+    store: &StoreApi,
     id_of: fn(&T) -> String,
 ) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
-    let changes = Changes::begin(client, store).await?;
-    let memories = list_once(client, store, id_of).await?;
-    follow(changes, store, id_of, memories).await
+    let changes = Changes::begin(store).await?;
+    let memories = list_once(store, id_of).await?;
+    follow(changes, id_of, memories).await
 }
 
 /// Brings memories up to date that were listed at a place among the changes of the store.
 pub(crate) async fn update<T: DeserializeOwned>(
-    client: &Client,
-    store: &[&str],
+    store: &StoreApi,
     id_of: fn(&T) -> String,
     memories: BTreeMap<String, T>,
     place: String,
 ) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
-    let changes = Changes { client, path: [store, &["changes"]].concat(), place: Some(place) };
-    follow(changes, store, id_of, memories).await
+    follow(Changes { store, place: Some(place) }, id_of, memories).await
 }
 
 /// Reads the memories again that change, until none does.
 async fn follow<T: DeserializeOwned>(
     mut changes: Changes<'_>,
-    store: &[&str],
     id_of: fn(&T) -> String,
     mut memories: BTreeMap<String, T>,
 ) -> Result<(BTreeMap<String, T>, Option<String>), Failure> {
-    let client = changes.client;
+    let store = changes.store;
     let mut was_followed = false;
     for _ in 0..MAX_ROUNDS {
         match changes.next().await? {
             ChangedMemories::Memories(ids) if ids.is_empty() => return Ok((memories, changes.place)),
             ChangedMemories::Memories(ids) => {
                 for id in ids {
-                    match read(client, store, &id, "basic").await? {
+                    match read(store, &id, "basic").await? {
                         Read::Memory(memory) => drop(memories.insert(id, memory)),
                         Read::Deleted => drop(memories.remove(&id)),
                         // The memory exists: a reader must not take it for deleted.
@@ -70,7 +67,7 @@ async fn follow<T: DeserializeOwned>(
                 was_followed = true;
             }
             ChangedMemories::History => {
-                memories = list_once(client, store, id_of).await?;
+                memories = list_once(store, id_of).await?;
                 was_followed = false;
             }
         }
@@ -84,12 +81,11 @@ async fn follow<T: DeserializeOwned>(
 /// Lists the memories page by page, on a server that may not list changes: a memory that is
 /// moved meanwhile may be missing.
 pub(crate) async fn list_once<T: DeserializeOwned>(
-    client: &Client,
-    store: &[&str],
+    store: &StoreApi,
     id_of: fn(&T) -> String,
 ) -> Result<BTreeMap<String, T>, Failure> {
-    let path = [store, &["memories"]].concat();
-    let mut pages = client.pages(&path, &[("view", Some("basic"))]);
+    let path = store.path(&["memories"]);
+    let mut pages = store.client.pages(&path, &[("view", Some("basic"))]);
     let mut memories = BTreeMap::new();
     let failed = || failure_of("the memories cannot be listed");
     while let Some(memory) = pages.next::<T>().await.map_err(failed())? {
@@ -99,18 +95,14 @@ pub(crate) async fn list_once<T: DeserializeOwned>(
 }
 
 /// The place after the newest change of a store; `None` if its changes cannot be listed.
-pub(crate) async fn newest_place(client: &Client, store: &[&str]) -> Result<Option<String>, Failure> {
-    Ok(Changes::begin(client, store).await?.place)
+pub(crate) async fn newest_place(store: &StoreApi) -> Result<Option<String>, Failure> {
+    Ok(Changes::begin(store).await?.place)
 }
 
 /// The place after the newest change of a store, if nothing was removed from its history
 /// since another place.
-pub(crate) async fn newest_place_since(
-    client: &Client,
-    store: &[&str],
-    place: String,
-) -> Result<Option<String>, Failure> {
-    let mut changes = Changes { client, path: [store, &["changes"]].concat(), place: Some(place) };
+pub(crate) async fn newest_place_since(store: &StoreApi, place: String) -> Result<Option<String>, Failure> {
+    let mut changes = Changes { store, place: Some(place) };
     Ok(match changes.next().await? {
         ChangedMemories::Memories(_) => changes.place,
         ChangedMemories::History => None,
@@ -124,8 +116,7 @@ fn too_fast() -> Failure {
 
 /// The changes of a store since a reader began.
 struct Changes<'a> {
-    client: &'a Client,
-    path: Vec<&'a str>,
+    store: &'a StoreApi,
     /// `None` if the server does not list changes: servers of compatible APIs do not, and
     /// some credentials may not read them.
     place: Option<String>,
@@ -152,8 +143,8 @@ struct Change {
 
 impl<'a> Changes<'a> {
     /// The changes from now on.
-    async fn begin(client: &'a Client, store: &[&'a str]) -> Result<Self, Failure> {
-        let mut changes = Self { client, path: [store, &["changes"]].concat(), place: None };
+    async fn begin(store: &'a StoreApi) -> Result<Self, Failure> {
+        let mut changes = Self { store, place: None };
         changes.place = match changes.page(END).await {
             Ok(page) => Some(page.next_after),
             Err(error) if is_without_changes(&error) => None,
@@ -164,7 +155,7 @@ impl<'a> Changes<'a> {
 
     async fn page(&self, after: &str) -> Result<Page, ClientError> {
         let query = [("after", Some(after)), ("limit", Some("1000"))];
-        self.client.get(&self.path, &query).await
+        self.store.get(&["changes"], &query).await
     }
 
     async fn next(&mut self) -> Result<ChangedMemories, Failure> {
@@ -208,13 +199,11 @@ pub(crate) enum Read<T> {
 }
 
 pub(crate) async fn read<T: DeserializeOwned>(
-    client: &Client,
-    store: &[&str],
+    store: &StoreApi,
     id: &str,
     view: &str,
 ) -> Result<Read<T>, Failure> {
-    let path = [store, &["memories", id]].concat();
-    match client.get(&path, &[("view", Some(view))]).await {
+    match store.get(&["memories", id], &[("view", Some(view))]).await {
         Ok(memory) => Ok(Read::Memory(memory)),
         Err(error) if class_of(&error) == FailureClass::NotFound => Ok(Read::Deleted),
         Err(error) if is_content_lost(&error) => Ok(Read::ContentLost(error.to_string())),

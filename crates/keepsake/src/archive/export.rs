@@ -24,6 +24,7 @@ use crate::data_dir::{unusable, with_suffix};
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
 use crate::output::{counted, notice, printable};
 use crate::people::{StoreConnection, failure_of};
+use crate::store_api::StoreApi;
 
 /// In the folder of an unfinished export, whose process locks it; names the store.
 const MARKER: &str = "export.json";
@@ -38,7 +39,7 @@ const MAX_MARKER_BYTES: u64 = 1 << 10;
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
     let connection = StoreConnection::open(&args.store).await?.for_backup();
-    let manifest = write_to(&connection, &args.target, args.versions, &args.moment).await?;
+    let manifest = write_to(&connection.store, &args.target, args.versions, &args.moment).await?;
     let counts = manifest.counts;
     let kind = if is_packed(&args.target) { "" } else { "the folder " };
     connection.printer.done(&json!(manifest), || {
@@ -62,19 +63,19 @@ pub(super) fn require_whole(left_out: &[String]) -> Result<(), Failure> {
 
 /// Receives the archive of a store, and verifies it before it gets its name.
 async fn write_to(
-    connection: &StoreConnection,
+    store: &StoreApi,
     target: &Path,
     has_versions: bool,
     moment: &MomentArgs,
 ) -> Result<Manifest, Failure> {
     // Nobody knows how many memories there were.
-    let total = if moment.is_past() { 0 } else { memory_count(connection).await? };
-    let partial = PartialExport::make(target, &connection.store_id, Access::ByUmask)?;
+    let total = if moment.is_past() { 0 } else { memory_count(store).await? };
+    let partial = PartialExport::make(target, &store.id, Access::ByUmask)?;
     let folder = Folder::open(&partial.path, Access::ByUmask)?;
-    let (owned_target, store_id) = (target.to_owned(), connection.store_id.clone());
+    let (owned_target, store_id) = (target.to_owned(), store.id.clone());
     let require = move |manifest: &Manifest| require_asked_for(manifest, &store_id, has_versions);
     let write = move |received| write(received, folder, &owned_target, total, require);
-    let received = receive(connection, has_versions, moment, write).await;
+    let received = receive(store, has_versions, moment, write).await;
     if received.is_err() {
         // Nothing of it can be used.
         let _ = partial.remove();
@@ -104,23 +105,22 @@ pub(super) fn require_asked_for(
 }
 
 /// The number of memories of a store; 0 if the server does not say it.
-pub(super) async fn memory_count(connection: &StoreConnection) -> Result<u64, Failure> {
-    let store = connection.client.get::<Value>(&connection.path(&[]), &[]).await;
+pub(super) async fn memory_count(store: &StoreApi) -> Result<u64, Failure> {
+    let store = store.get::<Value>(&[], &[]).await;
     let store = store.map_err(failure_of("the memory store cannot be read"))?;
     Ok(store["memory_count"].as_u64().unwrap_or_default())
 }
 
 /// Receives an archive, which `write` reads on another thread.
 pub(super) async fn receive<T: Send + 'static>(
-    connection: &StoreConnection,
+    store: &StoreApi,
     has_versions: bool,
     moment: &MomentArgs,
     write: impl FnOnce(ReceivedArchive) -> Result<T, Failure> + Send + 'static,
 ) -> Result<T, Failure> {
-    let path = connection.path(&["export"]);
     let [at, at_seq] = moment.query();
     let query = [("versions", has_versions.then_some("true")), at, at_seq];
-    let download = connection.client.download(&path, &query).await;
+    let download = store.client.download(&store.path(&["export"]), &query).await;
     let mut download = download.map_err(failure_of("the memory store cannot be exported"))?;
     let (sender, parts) = mpsc::channel(MAX_PARTS_WAITING);
     let received = ReceivedArchive { parts, part: Cursor::default() };

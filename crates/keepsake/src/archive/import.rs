@@ -14,6 +14,7 @@ use super::source::{ListedMemory, Source};
 use super::{ImportArgs, export, past, report, upload};
 use crate::output::{notice, printable};
 use crate::people::{StoreConnection, agent_path, api_path};
+use crate::store_api::StoreApi;
 
 /// Writes the memories of a source into a memory store, and prints the outcomes. With
 /// `--on-conflict fail` nothing is written if a memory has other content.
@@ -36,7 +37,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
         ));
     }
     let mut outcomes = found.report;
-    let (destination, sizes) = read_destination(&connection, &mut outcomes).await?;
+    let (destination, sizes) = read_destination(&connection.store, &mut outcomes).await?;
     let on_conflict = args.on_conflict;
     let mut steps = decide(found.items, &destination, on_conflict, now(), &mut outcomes);
     drop(destination);
@@ -53,7 +54,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
             ),
         ));
     }
-    if let Some(room) = Room::of(&connection).await? {
+    if let Some(room) = Room::of(&connection.store).await? {
         steps = room.refuse_large(steps, &mut outcomes);
         room.check_steps(&steps, &sizes)?;
     }
@@ -61,7 +62,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
         outcomes.assume(&steps);
     } else {
         report::tell_refused(&outcomes);
-        upload::run(&connection, &source, &steps, &mut outcomes).await?;
+        upload::run(&connection.store, &source, &steps, &mut outcomes).await?;
     }
     report::print(&mut outcomes, &connection.printer, args.dry_run)?;
     report::result(&outcomes)
@@ -75,11 +76,11 @@ pub(crate) fn now() -> Timestamp {
 /// Lists the memories of the destination. Reports the memories whose path is invalid:
 /// nothing that is imported can conflict with them. The sizes of the memories are by their ids.
 async fn read_destination(
-    connection: &StoreConnection,
+    store: &StoreApi,
     report: &mut Report,
 ) -> Result<(Destination, HashMap<String, u64>), Failure> {
     let (mut destination, mut sizes) = (Destination::default(), HashMap::new());
-    let listed = ListedMemory::list(&connection.client, &connection.store_id).await?;
+    let listed = ListedMemory::list(store).await?;
     for listed in listed.into_values() {
         match MemoryPath::parse(&listed.path) {
             Ok(path) => {
@@ -103,7 +104,7 @@ async fn import_history(
 ) -> Result<(), Failure> {
     let (source, found) = match (&args.source, &args.from.from_url) {
         (Some(path), _) => Source::open(path, prefix)?,
-        (None, Some(url)) => Source::receive(url, &args.from, &connection.printer, prefix).await?,
+        (None, Some(url)) => Source::receive(url, &args.from, prefix).await?,
         (None, None) => return Err(no_source()),
     };
     tell_left_out(&found);

@@ -24,6 +24,7 @@ use super::upload::expiry_of;
 use super::{import, report};
 use crate::output::notice;
 use crate::people::{StoreConnection, failure_of};
+use crate::store_api::StoreApi;
 
 /// Versions of a call; the server takes 500.
 const MAX_PART_VERSIONS: usize = 250;
@@ -59,7 +60,7 @@ pub(super) async fn run(
     found: SourceListing,
     is_dry_run: bool,
 ) -> Result<(), Failure> {
-    let mut outcomes = import_into(connection, source, found, is_dry_run).await?;
+    let mut outcomes = import_into(&connection.store, source, found, is_dry_run).await?;
     report::print(&mut outcomes, &connection.printer, is_dry_run)?;
     report::result(&outcomes)
 }
@@ -67,7 +68,7 @@ pub(super) async fn run(
 /// Imports a verified archive into a store. Returns the outcome of each memory, which is a refusal
 /// if the store is not as the archive at the end.
 pub(crate) async fn import_into(
-    connection: &StoreConnection,
+    store: &StoreApi,
     source: &Source,
     mut found: SourceListing,
     is_dry_run: bool,
@@ -84,8 +85,8 @@ pub(crate) async fn import_into(
             HumanCount(left_out)
         ));
     }
-    let done = count_imported(connection, &history).await?;
-    if let Some(room) = Room::of(connection).await? {
+    let done = count_imported(store, &history).await?;
+    if let Some(room) = Room::of(store).await? {
         let bytes = found.items.iter().map(|item| item.size_bytes).sum();
         room.emptied().check(found.items.len() as u64, bytes)?;
     }
@@ -96,10 +97,11 @@ pub(crate) async fn import_into(
             found.report.add_with(item.path.as_str(), Outcome::Created, lacks);
         }
     } else {
-        write(connection, source, &history, done).await?;
-        redact(connection, &history).await?;
-        let memories = read_memories(connection).await?;
-        set_expiry(connection, &found.items, &memories).await?;
+        write(store, source, &history, done).await?;
+        redact(store, &history).await?;
+        let memories = ListedMemory::list(store).await?.into_values();
+        let memories: HashMap<_, _> = memories.map(|memory| (memory.path.clone(), memory)).collect();
+        set_expiry(store, &found.items, &memories).await?;
         verify(&mut found, &lacks, &memories);
     }
     notice(&format!(
@@ -151,20 +153,17 @@ fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<Im
 }
 
 /// How many versions the store has. All of them must be the archive's first ones.
-async fn count_imported(connection: &StoreConnection, history: &[ImportVersion]) -> Result<usize, Failure> {
+async fn count_imported(store: &StoreApi, history: &[ImportVersion]) -> Result<usize, Failure> {
     #[derive(Deserialize)]
     struct VersionAnswer {
         path: Option<String>,
         content_sha256: Option<String>,
         redacted_at: Option<String>,
     }
-    let path = connection.path(&["memory_versions"]);
-    let mut pages = connection.client.pages(&path, &[]);
-    let mut listed: Vec<VersionAnswer> = Vec::new();
-    let failed = || failure_of("the versions of the memory store cannot be listed");
-    while let Some(version) = pages.next().await.map_err(failed())? {
-        listed.push(version);
-    }
+    let path = store.path(&["memory_versions"]);
+    let listed = store.client.pages(&path, &[]).take(usize::MAX).await;
+    let mut listed: Vec<VersionAnswer> =
+        listed.map_err(failure_of("the versions of the memory store cannot be listed"))?;
     listed.reverse();
     let is_same = |(has, past): (&VersionAnswer, &ImportVersion)| {
         let is_redacted = has.redacted_at.is_some() || past.line.redacted_at.is_some();
@@ -184,7 +183,7 @@ async fn count_imported(connection: &StoreConnection, history: &[ImportVersion])
 
 /// Sends the versions after the first `done` ones.
 async fn write(
-    connection: &StoreConnection,
+    store: &StoreApi,
     source: &Source,
     history: &[ImportVersion],
     done: usize,
@@ -198,13 +197,13 @@ async fn write(
         bytes += version["content"].as_str().map_or(0, str::len) as u64;
         if part.len() == MAX_PART_VERSIONS || (bytes > MAX_PART_BYTES && !part.is_empty()) {
             let sent = std::mem::take(&mut part);
-            position = send(connection, history, position, sent, &mut progress).await?;
+            position = send(store, history, position, sent, &mut progress).await?;
             bytes = version["content"].as_str().map_or(0, str::len) as u64;
         }
         part.push(version);
     }
     if !part.is_empty() {
-        send(connection, history, position, part, &mut progress).await?;
+        send(store, history, position, part, &mut progress).await?;
     }
     Ok(())
 }
@@ -232,16 +231,15 @@ fn version_of(source: &Source, past: &ImportVersion) -> Result<Value, Failure> {
 
 /// Sends a part of the history; returns the next position.
 async fn send(
-    connection: &StoreConnection,
+    store: &StoreApi,
     history: &[ImportVersion],
     position: usize,
     versions: Vec<Value>,
     progress: &mut Progress,
 ) -> Result<usize, Failure> {
     let count = versions.len();
-    let path = connection.path(&["import"]);
     let body = json!({"position": position, "versions": versions});
-    let sent = connection.client.post::<Value>(&path, &body).await;
+    let sent = store.post::<Value>(&["import"], &body).await;
     sent.map_err(|error| {
         let (all, failed) = (history.len(), failure_of("a part was not imported")(error));
         failed.within(format!(
@@ -253,7 +251,7 @@ async fn send(
 }
 
 /// Redacts the versions that are redacted in the archive.
-async fn redact(connection: &StoreConnection, history: &[ImportVersion]) -> Result<(), Failure> {
+async fn redact(store: &StoreApi, history: &[ImportVersion]) -> Result<(), Failure> {
     let redacted = history.iter().enumerate().filter_map(|(place, past)| {
         let redacted_at = past.line.redacted_at.as_ref()?;
         Some(json!({
@@ -263,24 +261,17 @@ async fn redact(connection: &StoreConnection, history: &[ImportVersion]) -> Resu
         }))
     });
     let redacted: Vec<_> = redacted.collect();
-    let path = connection.path(&["import"]);
     for redactions in redacted.chunks(MAX_PART_REDACTIONS) {
         let body = json!({"position": history.len(), "redactions": redactions});
-        let sent = connection.client.post::<Value>(&path, &body).await;
+        let sent = store.post::<Value>(&["import"], &body).await;
         sent.map_err(failure_of("the redactions were not imported"))?;
     }
     Ok(())
 }
 
-async fn read_memories(connection: &StoreConnection) -> Result<HashMap<String, ListedMemory>, Failure> {
-    let memories = ListedMemory::list(&connection.client, &connection.store_id).await?;
-    let memories = memories.into_values();
-    Ok(memories.map(|memory| (memory.path.clone(), memory)).collect())
-}
-
 /// Sets the pins and expiry times of the archive, which are no versions.
 async fn set_expiry(
-    connection: &StoreConnection,
+    store: &StoreApi,
     items: &[SourceMemory],
     memories: &HashMap<String, ListedMemory>,
 ) -> Result<(), Failure> {
@@ -289,8 +280,7 @@ async fn set_expiry(
         (!expiry.is_empty()).then_some((memories.get(item.path.as_str())?, Value::Object(expiry)))
     });
     let changes = iter(set).map(|(memory, expiry)| async move {
-        let path = connection.path(&["memories", &memory.id]);
-        let changed = connection.client.post::<Value>(&path, &expiry).await;
+        let changed = store.post::<Value>(&["memories", &memory.id], &expiry).await;
         let failed = format!("{} was not pinned or has no expiry time", memory.path);
         changed.map(drop).map_err(failure_of(failed))
     });

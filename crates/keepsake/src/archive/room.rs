@@ -4,13 +4,12 @@ use std::collections::HashMap;
 
 use keepsake_archive::plan::ImportStep;
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use serde_json::Value;
 
 use crate::contexts;
-use crate::failures::class_of;
 use crate::output::{limit, notice};
-use crate::people::{StoreConnection, failure_of};
+use crate::store_api::StoreApi;
 
 const BYTES_PER_MEMORY: &str = "bytes_per_memory";
 
@@ -27,22 +26,18 @@ pub(super) struct Room {
 
 impl Room {
     /// `None`: the credential may not read the limits.
-    pub(super) async fn of(connection: &StoreConnection) -> Result<Option<Self>, Failure> {
-        let one = [("limit", Some("1"))];
-        match connection.client.get::<Value>(&connection.path(&["usage"]), &one).await {
-            Ok(usage) => {
-                let bytes = usage["content_bytes"].as_u64().unwrap_or_default();
-                Ok(Some(Self {
-                    memories: usage["memory_count"].as_u64().unwrap_or_default(),
-                    bytes,
-                    bytes_of_tenant: usage["tenant_content_bytes"].as_u64().unwrap_or(bytes),
-                    limits: usage["limits"].clone(),
-                    is_dev: contexts::is_dev(connection.client.url()),
-                }))
+    pub(super) async fn of(store: &StoreApi) -> Result<Option<Self>, Failure> {
+        let usage: Option<Value> = store.usage("the limits of the memory store cannot be read").await?;
+        Ok(usage.map(|usage| {
+            let bytes = usage["content_bytes"].as_u64().unwrap_or_default();
+            Self {
+                memories: usage["memory_count"].as_u64().unwrap_or_default(),
+                bytes,
+                bytes_of_tenant: usage["tenant_content_bytes"].as_u64().unwrap_or(bytes),
+                limits: usage["limits"].clone(),
+                is_dev: contexts::is_dev(store.client.url()),
             }
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
-            Err(error) => Err(failure_of("the limits of the memory store cannot be read")(error)),
-        }
+        }))
     }
 
     /// The same limits of an empty store.

@@ -11,7 +11,7 @@ use keepsake_archive::plan::{ContentOrigin, DestinationMemory, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Files, Prefix, SourceListing, read_manifest, verify};
 use keepsake_client::Client;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -24,8 +24,8 @@ use super::{FromArgs, export};
 use crate::cli::MomentArgs;
 use crate::failures::unreadable;
 use crate::open_folder::Access;
-use crate::output::Printer;
-use crate::people::{StoreConnection, find_store};
+use crate::people::find_store;
+use crate::store_api::StoreApi;
 use crate::whole_store::{self, WRONG_HASH};
 
 /// Contents of a folder that are kept in memory after they were verified, so that they are read and
@@ -36,7 +36,7 @@ const MAX_KEPT_BYTES: u64 = 64 << 20;
 pub(crate) enum Source {
     Folder(SourceFolder),
     Packed(Spooled),
-    Store { client: Client, store_id: String },
+    Store(StoreApi),
 }
 
 /// A folder, with the first contents that were read.
@@ -75,9 +75,8 @@ pub(crate) struct ListedMemory {
 
 impl ListedMemory {
     /// All memories of a store, by id.
-    pub(super) async fn list(client: &Client, store_id: &str) -> Result<BTreeMap<String, Self>, Failure> {
-        let store = ["memory_stores", store_id];
-        Ok(whole_store::list(client, &store, Self::id).await?.0)
+    pub(super) async fn list(store: &StoreApi) -> Result<BTreeMap<String, Self>, Failure> {
+        Ok(whole_store::list(store, Self::id).await?.0)
     }
 
     pub(crate) fn id(&self) -> String {
@@ -126,13 +125,10 @@ impl Source {
     pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing), Failure> {
         let about = fs::metadata(path).map_err(unreadable(path.display()))?;
         if !about.is_dir() && !is_packed(path) {
-            return Err(Failure::of_class(
-                FailureClass::Usage,
-                format!(
-                    "{} is neither a folder nor a .tar.zst: unpack another archive into a folder first",
-                    path.display()
-                ),
-            ));
+            return Err(Failure::usage(format!(
+                "{} is neither a folder nor a .tar.zst: unpack another archive into a folder first",
+                path.display()
+            )));
         }
         if !about.is_dir() {
             let packed = Spooled::open(path)?;
@@ -161,22 +157,20 @@ impl Source {
     pub(super) async fn receive(
         url: &str,
         args: &FromArgs,
-        printer: &Printer,
         prefix: &Prefix,
     ) -> Result<(Self, SourceListing), Failure> {
-        let (client, store_id) = other_store(url, args).await?;
-        Self::receive_store(url, StoreConnection { client, printer: printer.clone(), store_id }, prefix).await
+        Self::receive_store(url, &other_store(url, args).await?, prefix).await
     }
 
     /// As [`Source::receive`], for a store that was found.
     pub(crate) async fn receive_store(
         url: &str,
-        other: StoreConnection,
+        other: &StoreApi,
         prefix: &Prefix,
     ) -> Result<(Self, SourceListing), Failure> {
-        let store_id = other.store_id.clone();
+        let store_id = other.id.clone();
         let of_server = |failure: Failure| failure.within(url);
-        let total = export::memory_count(&other).await.map_err(of_server)?;
+        let total = export::memory_count(other).await.map_err(of_server)?;
         let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
         let read = move |received| {
             let mut progress = Progress::new("exported", total);
@@ -186,7 +180,7 @@ impl Source {
             export::require_asked_for(&manifest, &store_id, true).map_err(damaged)?;
             Ok(packed)
         };
-        let packed = export::receive(&other, true, &MomentArgs::default(), read).await.map_err(of_server)?;
+        let packed = export::receive(other, true, &MomentArgs::default(), read).await.map_err(of_server)?;
         let found = verified(&packed, url, prefix)?;
         Ok((Self::Packed(packed), found))
     }
@@ -197,11 +191,11 @@ impl Source {
         args: &FromArgs,
         prefix: &Prefix,
     ) -> Result<(Self, SourceListing), Failure> {
-        let (client, store_id) = other_store(url, args).await?;
-        let listed = ListedMemory::list(&client, &store_id).await;
+        let store = other_store(url, args).await?;
+        let listed = ListedMemory::list(&store).await;
         let listed = listed.map_err(|failure| failure.within(url))?;
         let found = placed(listed.values(), prefix).map_err(|failure| failure.within(url))?;
-        Ok((Self::Store { client, store_id }, found))
+        Ok((Self::Store(store), found))
     }
 
     /// The content of an item. The inner error is the reason why the item can no longer
@@ -212,9 +206,8 @@ impl Source {
             (Self::Folder(_) | Self::Packed(_), ContentOrigin::File(name)) => {
                 Ok(self.text(name, item.sha256).map_err(NoContent::Unusable))
             }
-            (Self::Store { client, store_id }, ContentOrigin::Memory(id)) => {
-                let store = ["memory_stores", store_id.as_str()];
-                let memory = match whole_store::read::<ListedMemory>(client, &store, id, "full").await? {
+            (Self::Store(store), ContentOrigin::Memory(id)) => {
+                let memory = match whole_store::read::<ListedMemory>(store, id, "full").await? {
                     whole_store::Read::Memory(memory) => memory,
                     whole_store::Read::Deleted => return Ok(Err(NoContent::Deleted)),
                     whole_store::Read::ContentLost(reason) => return unusable(&reason),
@@ -230,7 +223,7 @@ impl Source {
                 }
             }
             (Self::Folder(_) | Self::Packed(_), ContentOrigin::Memory(_))
-            | (Self::Store { .. }, ContentOrigin::File(_)) => unusable("is of another source"),
+            | (Self::Store(_), ContentOrigin::File(_)) => unusable("is of another source"),
         }
     }
 
@@ -239,7 +232,7 @@ impl Source {
         let bytes = match self {
             Self::Folder(folder) => folder.read_again(name, sha256)?,
             Self::Packed(packed) => packed.bytes(name)?,
-            Self::Store { .. } => return Err("is of another source".to_owned()),
+            Self::Store(_) => return Err("is of another source".to_owned()),
         };
         text_of(bytes).ok_or_else(|| NOT_TEXT.to_owned())
     }
@@ -316,15 +309,15 @@ pub(crate) fn placed<'a>(
     Ok(found)
 }
 
-/// A client of another server, and the id of the store there.
-pub(super) async fn other_store(url: &str, args: &FromArgs) -> Result<(Client, String), Failure> {
+/// The store of another server.
+async fn other_store(url: &str, args: &FromArgs) -> Result<StoreApi, Failure> {
     let api_key = args.from_api_key.clone().unwrap_or_default();
     let client = Client::of_compatible(url, &api_key.into())
-        .map_err(|error| Failure::of_class(FailureClass::Usage, format!("--from-{error}")))?
+        .map_err(|error| Failure::usage(format!("--from-{error}")))?
         .reading_for(Purpose::Backup);
     let store = args.from_store.as_deref().unwrap_or_default();
-    let store_id = find_store(&client, store).await.map_err(|failure| failure.within(url))?;
-    Ok((client, store_id))
+    let id = find_store(&client, store).await.map_err(|failure| failure.within(url))?;
+    Ok(StoreApi { client, id })
 }
 
 fn verified(files: &impl Files, shown: impl Display, prefix: &Prefix) -> Result<SourceListing, Failure> {

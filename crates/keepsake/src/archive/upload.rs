@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 use keepsake_archive::plan::{ImportStep, SourceMemory, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_client::{Client, ClientError};
+use keepsake_client::ClientError;
 use keepsake_config::Failure;
 use keepsake_core::ContentHash;
 use reqwest::Method;
@@ -14,7 +14,8 @@ use serde_json::{Map, Value, json};
 
 use super::progress::Progress;
 use super::source::{NoContent, Source};
-use crate::people::{StoreConnection, failure_of};
+use crate::failures::failure_of;
+use crate::store_api::StoreApi;
 
 /// Batches that are read or sent at the same time.
 const MAX_BATCHES_IN_FLIGHT: usize = 4;
@@ -46,12 +47,12 @@ struct OperationError {
 
 /// Carries out the steps, and reports each one. Steps before a failure are done.
 pub(super) async fn run(
-    connection: &StoreConnection,
+    store: &StoreApi,
     source: &Source,
     steps: &[ImportStep],
     report: &mut Report,
 ) -> Result<(), Failure> {
-    let target = Target { client: &connection.client, store_id: &connection.store_id, takes_batches: true };
+    let target = Target { store, takes_batches: true };
     let (mut progress, mut done) = (Progress::new("imported", steps.len() as u64), 0);
     let written = write(target, source, steps, |written| {
         done += 1;
@@ -71,16 +72,9 @@ pub(super) async fn run(
 /// The store that is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
-    pub(crate) client: &'a Client,
-    pub(crate) store_id: &'a str,
+    pub(crate) store: &'a StoreApi,
     /// Whether the server is a Keepsake.
     pub(crate) takes_batches: bool,
-}
-
-impl<'a> Target<'a> {
-    fn path(self, rest: &[&'a str]) -> Vec<&'a str> {
-        [&["memory_stores", self.store_id], rest].concat()
-    }
 }
 
 /// A step that was carried out.
@@ -170,9 +164,9 @@ async fn send<'a>(
         return Ok(SentBatch::Done(written));
     }
     let body = json!({"atomic": false, "operations": operations});
-    let path = target.path(&["memories", "batch"]);
+    let path = target.store.path(&["memories", "batch"]);
     let without_memories = [("memories", Some("false"))];
-    match target.client.send::<Answer>(Method::POST, &path, &without_memories, Some(&body)).await {
+    match target.store.client.send::<Answer>(Method::POST, &path, &without_memories, Some(&body)).await {
         Ok(answer) if answer.data.len() == sent.len() => {
             let results = answer.data.into_iter().map(|result| Some(outcome_of(result)));
             let results = sent.into_iter().zip(results);
@@ -206,32 +200,25 @@ async fn write_one(
     if let Some(fields) = operation.as_object_mut() {
         fields.retain(|name, _| ["path", "content", "precondition"].contains(&name.as_str()));
     }
-    let written = match &step.replaces {
-        None => target
-            .client
-            .post::<Value>(&target.path(&["memories"]), &operation)
-            .await
-            .map(|_| Outcome::Created),
-        Some(existing) => {
-            let path = target.path(&["memories", &existing.id]);
-            target.client.post::<Value>(&path, &operation).await.map(|_| Outcome::Replaced)
-        }
+    let (path, done) = match &step.replaces {
+        None => (vec!["memories"], Outcome::Created),
+        Some(existing) => (vec!["memories", &existing.id], Outcome::Replaced),
     };
+    let written = target.store.post::<Value>(&path, &operation).await;
     match written {
-        Ok(outcome) => Ok(Some(outcome)),
+        Ok(_) => Ok(Some(done)),
         Err(error) if error.is_outcome_unknown() => Ok(None),
-        Err(error) => match error.status().map(|status| status.as_u16()) {
-            Some(409) => Ok(Some(Outcome::refused(Class::Conflict, error.to_string()))),
-            // The memory was deleted; for a new memory, it is the store that is missing.
-            Some(404) if step.replaces.is_some() => {
-                Ok(Some(Outcome::refused(Class::Conflict, error.to_string())))
-            }
-            // A quota is 429 without the advice to try again.
-            Some(400 | 413 | 422 | 429) if !error.is_transient() => {
-                Ok(Some(Outcome::refused(Class::Rule, error.to_string())))
-            }
-            _ => Err(failure_of("a memory was not written")(error)),
-        },
+        Err(error) => {
+            let class = match error.status().map(|status| status.as_u16()) {
+                Some(409) => Class::Conflict,
+                // The memory was deleted; for a new memory, it is the store that is missing.
+                Some(404) if step.replaces.is_some() => Class::Conflict,
+                // A quota is 429 without the advice to try again.
+                Some(400 | 413 | 422 | 429) if !error.is_transient() => Class::Rule,
+                _ => return Err(failure_of("a memory was not written")(error)),
+            };
+            Ok(Some(Outcome::refused(class, error.to_string())))
+        }
     }
 }
 

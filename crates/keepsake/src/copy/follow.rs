@@ -7,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::pass::StoreCopy;
 use crate::output::notice;
-use crate::store_changes::{self, StoreChanges};
+use crate::store_changes::StoreChanges;
 
 /// The interval of rounds without a change: the target may have been changed.
 const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
@@ -30,8 +30,7 @@ pub(super) async fn run(
         let round = async {
             if copy.source.is_keepsake {
                 // Opened before the round: a change during the round must cause another one.
-                let path = copy.source.path(&[]);
-                changes.open(store_changes::stream(&copy.source.client, &path)).await?;
+                changes.open(&copy.source.store).await?;
             }
             copy.round().await
         };

@@ -19,18 +19,16 @@ use crate::archive::past;
 use crate::archive::source::Source;
 use crate::archive::spooled::{MAX_HISTORY_BYTES, Spooled};
 use crate::failures::failure_of;
-use crate::people::StoreConnection;
+use crate::store_api::StoreApi;
 
 /// Copies all versions. Returns the outcome of each live memory.
-pub(super) async fn copy(source: &StoreListing, target: &StoreConnection) -> Result<Report, Failure> {
+pub(super) async fn copy(source: &StoreListing, target: &StoreApi) -> Result<Report, Failure> {
     let prefix = Prefix::new("/");
-    let url = source.client.url();
+    let url = source.store.client.url();
     let (contents, found) = if source.is_keepsake {
-        let (client, store_id) = (source.client.clone(), source.store_id.clone());
-        let other = StoreConnection { client, printer: target.printer.clone(), store_id };
-        Source::receive_store(url, other, &prefix).await?
+        Source::receive_store(url, &source.store, &prefix).await?
     } else {
-        listed(source, &prefix).await.map_err(|failure| failure.within(url))?
+        listed(&source.store, &prefix).await.map_err(|failure| failure.within(url))?
     };
     if found.versions.is_empty() {
         return Ok(Report::default());
@@ -39,9 +37,9 @@ pub(super) async fn copy(source: &StoreListing, target: &StoreConnection) -> Res
 }
 
 /// Lists the versions with their contents, and derives the live memories from them.
-async fn listed(source: &StoreListing, prefix: &Prefix) -> Result<(Source, SourceListing), Failure> {
-    let path = source.path(&["memory_versions"]);
-    let mut pages = source.client.pages(&path, &[("view", Some("full"))]);
+async fn listed(store: &StoreApi, prefix: &Prefix) -> Result<(Source, SourceListing), Failure> {
+    let path = store.path(&["memory_versions"]);
+    let mut pages = store.client.pages(&path, &[("view", Some("full"))]);
     let (mut spooled, mut versions) = (Spooled::new(MAX_HISTORY_BYTES)?, Vec::new());
     let failed = || failure_of("the versions cannot be listed");
     while let Some(mut version) = pages.next::<Value>().await.map_err(failed())? {

@@ -2,20 +2,19 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use keepsake_client::Client;
 use keepsake_config::Failure;
 use keepsake_core::ContentHash;
 
 use super::server::Server;
 use crate::archive::source::ListedMemory;
+use crate::store_api::StoreApi;
 use crate::whole_store::{self, Read};
 
 /// The memories of a store, by id.
 pub(super) type Listed = BTreeMap<String, ListedMemory>;
 
 pub(super) struct StoreListing {
-    pub(super) client: Client,
-    pub(super) store_id: String,
+    pub(super) store: StoreApi,
     pub(super) is_keepsake: bool,
     /// The memories at a place among the store's changes, if the server lists these.
     known: Option<(Listed, Option<String>)>,
@@ -24,14 +23,9 @@ pub(super) struct StoreListing {
 }
 
 impl StoreListing {
-    pub(super) fn new(server: &Server, store_id: String) -> Self {
-        let (client, is_keepsake) = (server.client.clone(), server.is_keepsake);
-        Self { client, store_id, is_keepsake, known: None, hashes: HashMap::new() }
-    }
-
-    /// The path of the store, and what is below it.
-    pub(super) fn path<'a>(&'a self, rest: &[&'a str]) -> Vec<&'a str> {
-        [&["memory_stores", self.store_id.as_str()], rest].concat()
+    pub(super) fn new(server: &Server, id: String) -> Self {
+        let store = StoreApi { client: server.client.clone(), id };
+        Self { store, is_keepsake: server.is_keepsake, known: None, hashes: HashMap::new() }
     }
 
     /// Makes the next [`StoreListing::refresh`] list all memories.
@@ -42,17 +36,14 @@ impl StoreListing {
     /// The memories as they are now.
     pub(super) async fn refresh(&mut self) -> Result<&Listed, Failure> {
         let known = self.known.take();
-        let path = self.path(&[]);
         let listed = match known {
             Some((listed, Some(place))) => {
-                whole_store::update(&self.client, &path, ListedMemory::id, listed, place).await
+                whole_store::update(&self.store, ListedMemory::id, listed, place).await
             }
-            _ if self.is_keepsake => whole_store::list(&self.client, &path, ListedMemory::id).await,
-            _ => whole_store::list_once(&self.client, &path, ListedMemory::id)
-                .await
-                .map(|listed| (listed, None)),
+            _ if self.is_keepsake => whole_store::list(&self.store, ListedMemory::id).await,
+            _ => whole_store::list_once(&self.store, ListedMemory::id).await.map(|listed| (listed, None)),
         };
-        let (mut listed, place) = listed.map_err(|failure| failure.within(self.client.url()))?;
+        let (mut listed, place) = listed.map_err(|failure| failure.within(self.store.client.url()))?;
         self.add_hashes(&mut listed).await?;
         Ok(&self.known.insert((listed, place)).0)
     }
@@ -70,7 +61,7 @@ impl StoreListing {
                 memory.content_sha256.clone_from(sha256);
                 continue;
             }
-            match whole_store::read::<ListedMemory>(&self.client, &self.path(&[]), &id, "full").await? {
+            match whole_store::read::<ListedMemory>(&self.store, &id, "full").await? {
                 Read::Memory(read) => {
                     let content = read.content.unwrap_or_default();
                     memory.content_sha256 = ContentHash::of(content.as_bytes()).to_string();

@@ -1,15 +1,14 @@
 //! What the target cannot hold, found before anything is written.
 
 use keepsake_archive::report::Class;
-use keepsake_client::Parameter;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::listing::{Listed, StoreListing};
 use super::plan::Plan;
 use super::server::StoreObject;
-use crate::failures::{class_of, failure_of};
+use crate::failures::failure_of;
 use crate::output::{bytes, counted};
 
 /// The most bytes of a memory that the official API takes.
@@ -51,12 +50,8 @@ impl Limits {
         struct Usage {
             limits: Limits,
         }
-        let least: &[Parameter<'_>] = &[("limit", Some("1"))];
-        match target.client.get::<Usage>(&target.path(&["usage"]), least).await {
-            Ok(usage) => Ok(usage.limits),
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(Self::default()),
-            Err(error) => Err(failure_of("the limits of the target cannot be read")(error)),
-        }
+        let usage: Option<Usage> = target.store.usage("the limits of the target cannot be read").await?;
+        Ok(usage.map(|usage| usage.limits).unwrap_or_default())
     }
 
     /// Why no memory of this size can be written.
@@ -134,8 +129,8 @@ pub(super) async fn history(source: &StoreListing) -> Result<Vec<NotHeld>, Failu
         operation: String,
         redacted_at: Option<String>,
     }
-    let path = source.path(&["memory_versions"]);
-    let mut pages = source.client.pages(&path, &[("view", Some("basic"))]);
+    let path = source.store.path(&["memory_versions"]);
+    let mut pages = source.store.client.pages(&path, &[("view", Some("basic"))]);
     let versions: Vec<Version> = match pages.take(MAX_COUNTED_VERSIONS + 1).await {
         Ok(versions) => versions,
         Err(error) if error.status().is_some_and(|status| status.is_client_error()) => {

@@ -24,7 +24,7 @@ use crate::archive::source::{ListedMemory, Source, placed};
 use crate::archive::upload::{self, Target};
 use crate::failures::{class_of, failure_of};
 use crate::output::Printer;
-use crate::people::{StoreConnection, agent_path};
+use crate::people::agent_path;
 use crate::whole_store::{self, Read};
 
 /// Passes of a round: others may change what a pass has just seen, and calls may fail.
@@ -149,9 +149,7 @@ impl StoreCopy {
             made
         };
         if self.options.copies_history {
-            let (client, store_id) = (target.client.clone(), target.store_id.clone());
-            let connection = StoreConnection { client, printer: self.printer.clone(), store_id };
-            let imported = history::copy(&self.source, &connection).await?;
+            let imported = history::copy(&self.source, &target.store).await?;
             self.receipt.add_history(&imported);
         }
         self.target = Some(target);
@@ -248,10 +246,8 @@ impl StoreCopy {
         for path in &lost {
             self.base.remove(path);
         }
-        let source =
-            Source::Store { client: self.source.client.clone(), store_id: self.source.store_id.clone() };
-        let to =
-            Target { client: &target.client, store_id: &target.store_id, takes_batches: target.is_keepsake };
+        let source = Source::Store(self.source.store.clone());
+        let to = Target { store: &target.store, takes_batches: target.is_keepsake };
         // Those that are not done if the pass is broken off.
         let planned = steps.iter().map(|step| &step.item);
         self.unsure.extend(
@@ -359,8 +355,7 @@ fn is_setting(path: &str) -> bool {
 async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool, Failure> {
     let precondition = json!({"type": "content_sha256", "content_sha256": moved.copied.sha256});
     let body = json!({"path": moved.to.as_str(), "precondition": precondition});
-    let path = target.path(&["memories", &moved.memory_id]);
-    match target.client.post::<Value>(&path, &body).await {
+    match target.store.post::<Value>(&["memories", &moved.memory_id], &body).await {
         Ok(_) => Ok(true),
         Err(error) if is_left_to_the_next_pass(&error) => Ok(false),
         Err(error) => Err(failure_of("a memory was not moved")(error)),
@@ -372,15 +367,14 @@ async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool, Failur
 async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletion) -> Result<bool, Failure> {
     if let Some(id) = &deletion.source_id {
         // A listing is not one moment: the memory may have been moved during it.
-        match whole_store::read::<ListedMemory>(&source.client, &source.path(&[]), id, "basic").await? {
+        match whole_store::read::<ListedMemory>(&source.store, id, "basic").await? {
             Read::Deleted => {}
             Read::Memory(memory) if memory.path != deletion.path.as_str() => {}
             Read::Memory(_) | Read::ContentLost(_) => return Ok(false),
         }
     }
-    let path = target.path(&["memories", &deletion.memory_id]);
     let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&deletion.sha256))];
-    match target.client.delete::<Value>(&path, expected).await {
+    match target.store.delete(&["memories", &deletion.memory_id], expected).await {
         Ok(_) => Ok(true),
         Err(error) if class_of(&error) == FailureClass::NotFound => Ok(true),
         Err(error) if is_left_to_the_next_pass(&error) => Ok(false),

@@ -15,6 +15,7 @@ use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
 use crate::output::{FirstItems, Printer, notice};
+use crate::store_api::StoreApi;
 
 /// The API of a server. Its failures begin with what failed, and have the class that
 /// decides the exit code.
@@ -25,11 +26,10 @@ pub(super) struct Connection {
     pub(super) store_id: Option<String>,
 }
 
-/// The client, the printer and the store of a command.
+/// The store and the printer of a command.
 pub(crate) struct StoreConnection {
-    pub(crate) client: Client,
+    pub(crate) store: StoreApi,
     pub(crate) printer: Printer,
-    pub(crate) store_id: String,
 }
 
 impl Connection {
@@ -46,8 +46,13 @@ impl Connection {
 
     /// As [`StoreConnection::open`], for a store that is not given by `--store`.
     pub(super) async fn of_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
-        let StoreConnection { client, printer, store_id } = StoreConnection::open_named(args, store).await?;
-        Ok(Self { client, printer, store_id: Some(store_id) })
+        let StoreConnection { store, printer } = StoreConnection::open_named(args, store).await?;
+        Ok(Self { client: store.client, printer, store_id: Some(store.id) })
+    }
+
+    /// `None`: the connection is that of no store.
+    pub(super) fn store(&self) -> Option<StoreApi> {
+        Some(StoreApi { client: self.client.clone(), id: self.store_id.clone()? })
     }
 
     pub(super) fn path<'a>(&'a self, below: &[&'a str]) -> Vec<&'a str> {
@@ -147,21 +152,17 @@ impl StoreConnection {
     async fn open_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
         let (client, of_context) = connect(&args.server)?;
         let client = client.reading_for(Purpose::Person);
-        let store_id = match store.map(str::to_owned).or(of_context) {
+        let id = match store.map(str::to_owned).or(of_context) {
             Some(store) => find_store(&client, &store).await?,
             None => only_store(&client).await?,
         };
-        Ok(Self { client, printer: Printer::new(args.output.output), store_id })
+        Ok(Self { store: StoreApi { client, id }, printer: Printer::new(args.output.output) })
     }
 
     /// The same connection, for a copy of the store.
-    pub(crate) fn for_backup(self) -> Self {
-        Self { client: self.client.reading_for(Purpose::Backup), ..self }
-    }
-
-    /// A path of the API below the store.
-    pub(crate) fn path<'a>(&'a self, rest: &[&'a str]) -> Vec<&'a str> {
-        [&["memory_stores", self.store_id.as_str()], rest].concat()
+    pub(crate) fn for_backup(mut self) -> Self {
+        self.store.client = self.store.client.reading_for(Purpose::Backup);
+        self
     }
 }
 

@@ -231,7 +231,7 @@ impl OwnChanges {
 
 /// The sequence number of the store's newest change; `None`: the credential may not list changes.
 async fn newest_seq(connection: &Connection) -> Option<String> {
-    let place = newest_place(&connection.client, &connection.path(&[])).await.ok().flatten()?;
+    let place = newest_place(&connection.store()?).await.ok().flatten()?;
     place.split('.').next().map(str::to_owned)
 }
 

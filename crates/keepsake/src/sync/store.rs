@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keepsake_client::{Client, ClientError, Events, Parameter};
+use keepsake_client::{ClientError, Parameter};
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
@@ -13,15 +13,17 @@ use tokio::sync::Mutex;
 
 use super::plan::KnownMemory;
 use crate::failures::{class_of, failure_of};
-use crate::{store_changes, whole_store};
+use crate::store_api::StoreApi;
+use crate::whole_store;
 
 /// Maximum number of changes on a page.
 pub(super) const MAX_CHANGES: i64 = 1_000;
+/// Without the content.
+const BASIC: &[Parameter<'_>] = &[("view", Some("basic"))];
 
 #[derive(Debug)]
 pub(super) struct Store {
-    client: Client,
-    id: String,
+    pub(super) api: StoreApi,
     /// The last answer of [`Store::changes_around`].
     around: Mutex<Option<NearbyChanges>>,
 }
@@ -100,28 +102,20 @@ impl Memory {
 }
 
 impl Store {
-    pub(super) fn new(client: Client, id: String) -> Self {
-        Self { client, id, around: Mutex::default() }
-    }
-
-    fn path<'a>(&'a self, rest: &[&'a str]) -> Vec<&'a str> {
-        [&["memory_stores", self.id.as_str()], rest].concat()
+    pub(super) fn new(api: StoreApi) -> Self {
+        Self { api, around: Mutex::default() }
     }
 
     /// The limit of one memory; `None` if the credential may not read it.
     pub(super) async fn bytes_per_memory(&self) -> Result<Option<u64>, Failure> {
-        let limit: &[Parameter<'_>] = &[("limit", Some("1"))];
-        match self.client.get::<Value>(&self.path(&["usage"]), limit).await {
-            Ok(usage) => Ok(usage.pointer("/limits/bytes_per_memory").and_then(Value::as_u64)),
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
-            Err(error) => Err(failure_of("the store's limits cannot be read")(error)),
-        }
+        let usage: Option<Value> = self.api.usage("the store's limits cannot be read").await?;
+        Ok(usage.and_then(|usage| usage["limits"]["bytes_per_memory"].as_u64()))
     }
 
     /// All memories by path. A server that is wrong or hostile may name any path.
     pub(super) async fn list(&self) -> Result<Memories, Failure> {
         let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
-        let (listed, place) = whole_store::list(&self.client, &self.path(&[]), id_of).await?;
+        let (listed, place) = whole_store::list(&self.api, id_of).await?;
         let place = place.as_deref().and_then(place_of);
         let mut memories = Memories { place, ..Memories::default() };
         for memory in listed.into_values() {
@@ -137,17 +131,10 @@ impl Store {
         Ok(memories)
     }
 
-    /// The stream of the store's changes from now on; `None` if the credential may not
-    /// follow them.
-    pub(super) async fn changes(&self) -> Result<Option<Events>, Failure> {
-        store_changes::stream(&self.client, &self.path(&[])).await
-    }
-
     /// The content of a memory that still is what the plan saw.
     pub(super) async fn content(&self, path: &MemoryPath, memory: KnownMemory) -> Result<String, NotDone> {
         let id = memory.memory_id.to_string();
-        let read = self.client.get::<Memory>(&self.path(&["memories", &id]), &[]).await;
-        let read = read.map_err(not_done)?;
+        let read: Memory = self.api.get(&["memories", &id], &[]).await.map_err(not_done)?;
         let content = read.content.unwrap_or_default();
         let hash = ContentHash::of(content.as_bytes()).to_string();
         if read.path != path.as_str() || read.content_sha256 != memory.hash.to_string() {
@@ -162,9 +149,7 @@ impl Store {
     /// The current path of a memory; `None` if it was deleted.
     pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Option<MemoryPath>, NotDone> {
         let id = memory_id.to_string();
-        let view: &[Parameter<'_>] = &[("view", Some("basic"))];
-        let read = self.client.get::<Memory>(&self.path(&["memories", &id]), view).await;
-        match read {
+        match self.api.get::<Memory>(&["memories", &id], BASIC).await {
             Ok(memory) => MemoryPath::parse(&memory.path).map(Some).map_err(|error| {
                 NotDone::Refused(format!("its memory moved to {}, but a path {error}", memory.path))
             }),
@@ -178,10 +163,7 @@ impl Store {
         struct Version {
             redacted_at: Option<String>,
         }
-        let id = version_id.to_string();
-        let path = self.path(&["memory_versions", &id]);
-        let view: &[Parameter<'_>] = &[("view", Some("basic"))];
-        match self.client.get::<Version>(&path, view).await {
+        match self.api.get::<Version>(&["memory_versions", &version_id.to_string()], BASIC).await {
             Ok(Version { redacted_at: None }) => Ok(VersionRecord::Kept),
             Ok(Version { redacted_at: Some(_) }) => Ok(VersionRecord::Redacted),
             Err(error) if class_of(&error) == FailureClass::NotFound => Ok(VersionRecord::Gone),
@@ -192,7 +174,7 @@ impl Store {
 
     /// The place after the store's newest change; `None` if the changes cannot be listed.
     pub(super) async fn newest_place(&self) -> Result<Option<ChangePlace>, Failure> {
-        let place = whole_store::newest_place(&self.client, &self.path(&[])).await?;
+        let place = whole_store::newest_place(&self.api).await?;
         Ok(place.as_deref().and_then(place_of))
     }
 
@@ -202,8 +184,7 @@ impl Store {
         &self,
         place: ChangePlace,
     ) -> Result<Option<ChangePlace>, Failure> {
-        let store = self.path(&[]);
-        let newest = whole_store::newest_place_since(&self.client, &store, place.to_string()).await?;
+        let newest = whole_store::newest_place_since(&self.api, place.to_string()).await?;
         Ok(newest.as_deref().and_then(place_of))
     }
 
@@ -224,7 +205,7 @@ impl Store {
         let after = seq.saturating_add(1).saturating_sub(MAX_CHANGES).max(0).to_string();
         let limit = MAX_CHANGES.to_string();
         let query: &[Parameter<'_>] = &[("after", Some(&after)), ("limit", Some(&limit))];
-        let page = self.client.get::<Page>(&self.path(&["changes"]), query).await;
+        let page = self.api.get::<Page>(&["changes"], query).await;
         let page = page.map_err(failure_of("the changes of the store cannot be listed"))?;
         let changes: Arc<[Change]> = page.data.into();
         *around = Some(NearbyChanges { seq, now, changes: Arc::clone(&changes) });
@@ -253,7 +234,7 @@ impl Store {
     }
 
     async fn write(&self, path: &[&str], body: &Value) -> Result<KnownMemory, NotDone> {
-        let written = self.client.post::<Memory>(&self.path(path), body).await;
+        let written = self.api.post::<Memory>(path, body).await;
         Ok(written.map_err(not_done)?.known()?)
     }
 
@@ -261,7 +242,7 @@ impl Store {
     pub(super) async fn delete(&self, memory: KnownMemory) -> Result<(), NotDone> {
         let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
         let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&hash))];
-        let deleted = self.client.delete::<Value>(&self.path(&["memories", &id]), expected).await;
+        let deleted = self.api.delete(&["memories", &id], expected).await;
         deleted.map(drop).map_err(not_done)
     }
 }

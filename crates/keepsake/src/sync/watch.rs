@@ -35,7 +35,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
     loop {
         let round = async {
             // Opened before the pass: a change during the pass must cause another one.
-            changes.open(sync.store.changes()).await?;
+            changes.open(&sync.store.api).await?;
             sync.run().await
         };
         let done = tokio::select! {
