@@ -12,7 +12,7 @@ use keepsake_config::Failure;
 use serde_json::Value;
 
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
-use crate::contexts::{self, Contexts};
+use crate::contexts::Contexts;
 use crate::output::print;
 use crate::people::{StoreConnection, api_path, connect};
 
@@ -91,8 +91,7 @@ fn completed(arg: Arg, is_of_memories: bool, is_quoted: bool) -> Arg {
 
 fn of_contexts(arg: Arg) -> Arg {
     arg.add(ArgValueCompleter::new(|begun: &OsStr| {
-        let path = contexts::default_file(|name| std::env::var_os(name));
-        let known = path.and_then(|path| Contexts::read(&path)).unwrap_or_default();
+        let known = Contexts::of_user().map(|(known, _)| known).unwrap_or_default();
         candidates(begun, known.contexts.into_iter().map(|(name, context)| (name, context.url)))
     }))
 }

@@ -20,7 +20,7 @@ use std::path::{Path, PathBuf};
 use keepsake_config::Failure;
 use serde::{Deserialize, Serialize};
 
-use crate::data_dir::{make_private_folder, write_private_file};
+use crate::data_dir::{folder_of_user, make_private_folder, write_private_file};
 use crate::output::notice;
 
 /// The context of the first data folder of `serve --dev`.
@@ -64,6 +64,12 @@ impl Context {
 }
 
 impl Contexts {
+    /// The contexts of this user, and their file.
+    pub(crate) fn of_user() -> Result<(Self, PathBuf), Failure> {
+        let path = default_file()?;
+        Ok((Self::read(&path)?, path))
+    }
+
     /// Reads the file; without a file there are no contexts.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let failed = |place: &str, why: &dyn std::fmt::Display| {
@@ -155,9 +161,9 @@ impl Contexts {
 /// Whether a `serve --dev` of this user has made a context with this URL: then the reader is the
 /// operator.
 pub(crate) fn is_dev(url: &str) -> bool {
-    let contexts = default_file(|name| std::env::var_os(name)).and_then(|path| Contexts::read(&path));
     let has_url = |context: &Context| context.url.trim_end_matches('/') == url.trim_end_matches('/');
-    contexts.is_ok_and(|known| known.contexts.values().any(|context| context.is_dev() && has_url(context)))
+    Contexts::of_user()
+        .is_ok_and(|(known, _)| known.contexts.values().any(|context| context.is_dev() && has_url(context)))
 }
 
 /// Warns if others on this machine may read the API keys.
@@ -171,11 +177,13 @@ fn warn_of_readers(path: &Path) {
     }
 }
 
-pub(crate) fn default_file(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
-    let folder = |name| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    folder("XDG_CONFIG_HOME")
-        .or_else(|| folder("HOME").map(|home| home.join(".config")))
-        .map(|folder| folder.join("keepsake").join("contexts.toml"))
+pub(crate) fn default_file() -> Result<PathBuf, Failure> {
+    file_of_user(|name| std::env::var_os(name))
+}
+
+fn file_of_user(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+    folder_of_user(variable, "XDG_CONFIG_HOME", ".config")
+        .map(|folder| folder.join("contexts.toml"))
         .ok_or_else(|| Failure::new("contexts.toml has no place: neither HOME nor XDG_CONFIG_HOME is set"))
 }
 
@@ -222,7 +230,7 @@ mod tests {
     #[test]
     fn place_of_the_file_follows_the_environment() {
         let place = |home: Option<&str>, config: Option<&str>| {
-            default_file(|name| match name {
+            file_of_user(|name| match name {
                 "HOME" => home.map(OsString::from),
                 "XDG_CONFIG_HOME" => config.map(OsString::from),
                 _ => None,

@@ -1,5 +1,6 @@
 //! Local data folders and their lock.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io::{self, Write};
@@ -214,13 +215,19 @@ pub(crate) fn with_suffix(file: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-pub(crate) fn default_folder(
-    variable: impl Fn(&str) -> Option<std::ffi::OsString>,
-) -> Result<PathBuf, Failure> {
+/// The folder of the program in one of the XDG specification, which ignores relative paths.
+pub(crate) fn folder_of_user(
+    variable: impl Fn(&str) -> Option<OsString>,
+    xdg: &str,
+    in_home: &str,
+) -> Option<PathBuf> {
     let absolute = |name| variable(name).map(PathBuf::from).filter(|path: &PathBuf| path.is_absolute());
-    absolute("XDG_DATA_HOME")
-        .or_else(|| absolute("HOME").map(|home| home.join(".local/share")))
-        .map(|folder| folder.join("keepsake"))
+    let folder = absolute(xdg).or_else(|| absolute("HOME").map(|home| home.join(in_home)));
+    folder.map(|folder| folder.join("keepsake"))
+}
+
+pub(crate) fn default_folder() -> Result<PathBuf, Failure> {
+    folder_of_user(|name| std::env::var_os(name), "XDG_DATA_HOME", ".local/share")
         .ok_or_else(|| Failure::new("neither XDG_DATA_HOME nor HOME is set: name a folder with --data-dir"))
 }
 

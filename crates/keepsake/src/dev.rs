@@ -19,7 +19,7 @@ use keepsake_server::OneTimeLinks;
 use serde::{Deserialize, Serialize};
 
 use crate::backends::Backends;
-use crate::contexts::{self, Context, Contexts};
+use crate::contexts::{Context, Contexts};
 use crate::data_dir::write_private_file;
 use crate::output::print;
 
@@ -110,8 +110,7 @@ pub(crate) fn print_console_link(
 ///
 /// It becomes the current context only if there is no other.
 pub(crate) fn remember(credentials: &Credentials, folder: &Path) -> Result<String, Failure> {
-    let path = contexts::default_file(|name| std::env::var_os(name))?;
-    let mut contexts = Contexts::read(&path)?;
+    let (mut contexts, path) = Contexts::of_user()?;
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let context = Context {
         url: credentials.base_url.clone(),

@@ -6,7 +6,6 @@
 // Only `output` prints texts of servers and agents.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
-mod ambiguous;
 mod archive;
 mod backends;
 mod cli;
@@ -17,6 +16,7 @@ mod data_dir;
 mod dev;
 mod doctor;
 mod failures;
+mod ids;
 mod logs;
 mod manual;
 mod mcp;

@@ -68,7 +68,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
 async fn embedded(args: &McpArgs) -> Result<(), Failure> {
     let folder = match &args.data_dir {
         Some(folder) => folder.clone(),
-        None => data_dir::default_folder(|name| std::env::var_os(name))?,
+        None => data_dir::default_folder()?,
     };
     let sources = Sources { data_dir: Some(folder.clone()), ..Sources::default() };
     let settings = sources.merge().settings()?;

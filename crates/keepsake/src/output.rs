@@ -231,11 +231,11 @@ impl Printer {
                 }
                 let mut counts = run["counts"].clone();
                 if let Some(counts) = counts.as_object_mut() {
-                    counts.retain(|_, count| !["0", "no", "-"].contains(&text_of(count).as_str()));
+                    counts.retain(|_, count| !["0", "no", "-"].contains(&cell_of(count).as_str()));
                 }
-                text_of(&counts)
+                cell_of(&counts)
             }
-            (_, value) => text_of(value),
+            (_, value) => cell_of(value),
         }
     }
 
@@ -271,7 +271,17 @@ fn only_size(fields: &Map<String, Value>) -> Option<u64> {
     fields.get("size_bytes").and_then(Value::as_u64).filter(|_| fields.len() == 1)
 }
 
-fn text_of(value: &Value) -> String {
+/// A text field of an object; empty if it is missing.
+pub(crate) fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
+    object[field].as_str().unwrap_or_default()
+}
+
+/// The items of a list in an object; none if it is missing.
+pub(crate) fn items_of<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+    object[field].as_array().map_or(&[][..], Vec::as_slice)
+}
+
+fn cell_of(value: &Value) -> String {
     match value {
         Value::Null => "-".to_owned(),
         Value::String(text) if text.is_empty() => "-".to_owned(),
@@ -279,7 +289,7 @@ fn text_of(value: &Value) -> String {
         Value::Bool(is_set) => if *is_set { "yes" } else { "no" }.to_owned(),
         Value::Number(number) => number.to_string(),
         Value::Array(items) if items.is_empty() => "-".to_owned(),
-        Value::Array(items) => items.iter().map(text_of).collect::<Vec<_>>().join(", "),
+        Value::Array(items) => items.iter().map(cell_of).collect::<Vec<_>>().join(", "),
         Value::Object(fields) if fields.is_empty() => "-".to_owned(),
         Value::Object(fields) => {
             if let Some(size) = only_size(fields) {
@@ -287,9 +297,9 @@ fn text_of(value: &Value) -> String {
             }
             let fields = fields.iter().map(|(name, value)| match value {
                 Value::Object(inner) if !inner.is_empty() && only_size(inner).is_none() => {
-                    format!("{name}=({})", text_of(value))
+                    format!("{name}=({})", cell_of(value))
                 }
-                value => format!("{name}={}", text_of(value)),
+                value => format!("{name}={}", cell_of(value)),
             });
             fields.collect::<Vec<_>>().join(", ")
         }
@@ -326,7 +336,7 @@ mod tests {
             (json!({"a": 1, "b": {"c": false}}), "a=1, b=(c=no)"),
             (json!({"path": {"size_bytes": 23}}), "path=23 B"),
         ] {
-            assert_eq!(text_of(&value), text, "{value}");
+            assert_eq!(cell_of(&value), text, "{value}");
         }
     }
 }

@@ -5,7 +5,6 @@ mod connection;
 mod editor;
 pub(crate) mod erasures;
 mod history;
-mod ids;
 pub(crate) mod keys;
 pub(crate) mod memories;
 mod names;
@@ -18,9 +17,9 @@ pub(crate) mod undo;
 
 use keepsake_config::Failure;
 use keepsake_core::nfc;
-use serde_json::Value;
 
 pub(crate) use crate::failures::failure_of;
+pub(crate) use crate::output::text_of;
 use crate::output::{answer, confirm};
 
 pub(crate) use search::meaning_of;
@@ -46,9 +45,4 @@ const AGENT_ROOT: &str = "/memories";
 /// The path as agents see it, without characters that control a terminal.
 pub(crate) fn agent_path(path: &str) -> String {
     crate::output::printable(&format!("{AGENT_ROOT}{path}"))
-}
-
-/// A text field of an object; empty if it is missing.
-pub(crate) fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
-    object[field].as_str().unwrap_or_default()
 }

@@ -68,7 +68,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     sources.log_filter = args.log;
     sources.default_log_filter = args.dev.then_some(DEV_LOG_FILTER);
     if args.dev && sources.data_dir.is_none() {
-        sources.data_dir = Some(data_dir::default_folder(|name| std::env::var_os(name))?);
+        sources.data_dir = Some(data_dir::default_folder()?);
     }
     let folder = sources.data_dir.clone();
     let merged = sources.merge();

@@ -11,9 +11,9 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::ambiguous::candidates;
-use crate::contexts::{self, Contexts};
+use crate::contexts::{Context, Contexts};
 use crate::failures::{class_of, failure_of, of_client};
+use crate::ids::candidates;
 use crate::people::is_same_server;
 
 /// Attempts to create a store on a server without idempotency keys.
@@ -150,10 +150,9 @@ fn is_of_variable(url: &str) -> bool {
     std::env::var("KEEPSAKE_URL").is_ok_and(|of_variable| is_same_server(&of_variable, url))
 }
 
-fn context_of(side: &str, name: &str) -> Result<contexts::Context, Failure> {
-    let file = contexts::default_file(|variable| std::env::var_os(variable))?;
-    let contexts = Contexts::read(&file)?;
-    contexts.contexts.get(name).cloned().ok_or_else(|| {
+fn context_of(side: &str, name: &str) -> Result<Context, Failure> {
+    let (known, _) = Contexts::of_user()?;
+    known.contexts.get(name).cloned().ok_or_else(|| {
         Failure::usage(format!(
             "--{side} {name}: it is no context, which `keepsake context list` shows, and no URL, which \
              begins with http:// or https://"

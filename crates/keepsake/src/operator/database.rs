@@ -29,7 +29,7 @@ impl CommandDatabase {
             || sources.data_dir.is_some()
             || sources.variables.iter().any(|(name, _)| name == "KEEPSAKE_INDEX_URL");
         // Without a home, the error of the configuration says how to name a database.
-        if !is_named && let Ok(folder) = data_dir::default_folder(|name| std::env::var_os(name)) {
+        if !is_named && let Ok(folder) = data_dir::default_folder() {
             let told = format!("using the database of `keepsake serve --dev` in {}", folder.display());
             DEV_FOLDER_NAMED.call_once(|| notice(&told));
             sources.data_dir = Some(folder);

@@ -129,7 +129,7 @@ fn folder_of(mut args: SourceArgs) -> Result<(PathBuf, Option<PathBuf>), Failure
     let configured = |args: &SourceArgs| args.clone().into_sources().merge().model_path();
     let mut folder = configured(&args)?;
     if folder.is_none() && args.config.is_none() {
-        args.data_dir = Some(data_dir::default_folder(|name| std::env::var_os(name))?);
+        args.data_dir = Some(data_dir::default_folder()?);
         folder = configured(&args)?;
     }
     let folder = folder.ok_or_else(|| Failure::usage("set search.model_path to the folder of the model"))?;

@@ -14,10 +14,10 @@ use keepsake_server::operator_call;
 use serde_json::Value;
 
 use super::database::CommandDatabase;
-use crate::ambiguous::{candidates, several_named};
 use crate::backends::{Backends, of_index};
 use crate::cli::{PageArgs, TargetArgs};
 use crate::failures::{class_of_status, of_client};
+use crate::ids::{API_KEY, candidates, several_named};
 use crate::output::{Column, Printer};
 
 /// The variable with the operator's token, if `--token-file` is not given.
@@ -195,13 +195,7 @@ impl OperatorApi {
             false
         })
         .await?;
-        match begun.iter().collect::<Vec<_>>().as_slice() {
-            [id] => Ok((*id).clone()),
-            [] => Err(Failure::not_found(format!(
-                "no id of an API key begins with `{given}`; `keepsake key list --tenant {tenant}` shows all"
-            ))),
-            several => Err(Failure::usage(candidates(given, several))),
-        }
+        API_KEY.only_shown_by(&format!("keepsake key list --tenant {tenant}"), &begun, given)
     }
 
     /// The ids and names of all memory stores of a tenant, which is given as [`Self::find_tenant`] takes it. Only the

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::connection::{find_store, is_same_server};
 use super::failure_of;
 use crate::cli::OutputArgs;
-use crate::contexts::{self, Context, Contexts};
+use crate::contexts::{Context, Contexts};
 use crate::failures::of_client;
 use crate::output::{Flag, Printer, Stream, Text, notice, print};
 use crate::shell::shell_quoted;
@@ -89,8 +89,7 @@ pub(crate) struct RemoveContextArgs {
 
 /// Checks an API key and remembers it as a context, which becomes the current one.
 pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
-    let path = contexts::default_file(|name| std::env::var_os(name))?;
-    let mut contexts = Contexts::read(&path)?;
+    let (mut contexts, path) = Contexts::of_user()?;
     let api_key = read_key(&args.url)?;
     let client = Client::new(&args.url, &api_key.as_str().into())
         .map_err(|error| Failure::usage(error.to_string()))?;
@@ -163,8 +162,7 @@ fn read_key(url: &str) -> Result<String, Failure> {
 }
 
 pub(crate) async fn run_context(command: ContextCommand) -> Result<(), Failure> {
-    let path = contexts::default_file(|name| std::env::var_os(name))?;
-    let contexts = Contexts::read(&path)?;
+    let (contexts, path) = Contexts::of_user()?;
     match command {
         ContextCommand::List(output) => list(&contexts, output),
         ContextCommand::Use(args) => select(contexts, args, &path).await,

@@ -8,12 +8,11 @@ use keepsake_config::Failure;
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
-use super::ids::STORE;
 use super::{failure_of, text_of};
-use crate::ambiguous::several_named;
 use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
+use crate::ids::{STORE, several_named};
 use crate::output::{FirstItems, Printer, notice};
 use crate::store_api::StoreApi;
 
@@ -117,7 +116,7 @@ impl Connection {
 /// and the store of the context.
 pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>), Failure> {
     let needs_context = args.context.is_some() || args.url.is_none() || args.api_key.is_none();
-    let contexts = match contexts::default_file(|name| std::env::var_os(name)) {
+    let contexts = match contexts::default_file() {
         Ok(path) => Contexts::read(&path),
         Err(_) if !needs_context => Ok(Contexts::default()),
         Err(failure) => Err(failure),

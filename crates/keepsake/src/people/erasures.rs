@@ -7,11 +7,11 @@ use keepsake_config::Failure;
 use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, find_store};
-use super::ids::{ERASURE, parse_erasure};
 use super::stores::parse_pair;
 use super::undo::folder;
 use super::{confirm, text_of};
 use crate::cli::{ConnectionArgs, given};
+use crate::ids::ERASURE;
 use crate::output::{Bytes, Column, Count, Text, Time, bytes, counted, notice, printable};
 
 /// How often an erasure is asked whether it is done.
@@ -95,7 +95,7 @@ pub(crate) struct ErasureArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// The erasure: erasure_…
-    #[arg(value_name = "ID", value_parser = parse_erasure)]
+    #[arg(value_name = "ID", value_parser = |given: &str| ERASURE.parse(given))]
     erasure: String,
 }
 

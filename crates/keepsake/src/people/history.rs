@@ -5,16 +5,17 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use console::Style;
+use keepsake_client::Parameter;
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::connection::Connection;
-use super::ids::{MEMORY, VERSION, parse_memory, parse_version};
 use super::memories::{PathArgs, REDACTED, deleted_at, find, missing};
 use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
+use crate::ids::{MEMORY, VERSION};
 use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, notice, printable};
 use crate::shell::shell_word;
 
@@ -30,7 +31,7 @@ pub(crate) struct LogArgs {
     #[arg(value_name = "PATH")]
     path: Option<String>,
     /// The memory's id, also of a deleted one: mem_…
-    #[arg(long, value_name = "ID", conflicts_with = "path", value_parser = parse_memory)]
+    #[arg(long, value_name = "ID", conflicts_with = "path", value_parser = |given: &str| MEMORY.parse(given))]
     memory: Option<String>,
     /// Number of versions
     #[arg(short = 'n', long, value_name = "N", default_value = "20")]
@@ -48,10 +49,10 @@ pub(crate) struct DiffArgs {
     #[command(flatten)]
     memory: PathArgs,
     /// The older version: memver_… [default: the one before the newer]
-    #[arg(value_name = "FROM", value_parser = parse_version)]
+    #[arg(value_name = "FROM", value_parser = |given: &str| VERSION.parse(given))]
     from: Option<String>,
     /// The newer version: memver_… [default: the current one, or the deletion]
-    #[arg(value_name = "TO", value_parser = parse_version)]
+    #[arg(value_name = "TO", value_parser = |given: &str| VERSION.parse(given))]
     to: Option<String>,
     #[command(flatten)]
     ids: IdsArgs,
@@ -74,7 +75,7 @@ pub(crate) struct RedactArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// The version: memver_…
-    #[arg(value_name = "VERSION", value_parser = parse_version)]
+    #[arg(value_name = "VERSION", value_parser = |given: &str| VERSION.parse(given))]
     version: String,
     /// Does not ask for confirmation
     #[arg(short, long)]
@@ -154,12 +155,13 @@ pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
     let path = api_path(&args.memory.path)?;
     let connection = Connection::of_store(&args.memory.store).await?;
     let memory_id = memory_at(&connection, &path).await?;
+    let of_memory = [("memory_id", Some(memory_id.as_str()))];
     let newer = match args.to {
-        Some(version) => version_named(&connection, &memory_id, &version).await?,
+        Some(version) => find_version(&connection, &of_memory, &version).await?,
         None => newest(&connection, &memory_id).await?,
     };
     let older = match args.from {
-        Some(version) => Some(version_named(&connection, &memory_id, &version).await?),
+        Some(version) => Some(find_version(&connection, &of_memory, &version).await?),
         None => previous(&connection, &memory_id, &newer).await?,
     };
     let newer = version(&connection, &memory_id, &newer).await?;
@@ -197,10 +199,13 @@ fn title(version: &Value) -> String {
     format!("{}  {}  {author}", agent_path(text_of(version, "path")), text_of(version, "id"))
 }
 
-/// The id of the version of a memory that begins so.
-async fn version_named(connection: &Connection, memory_id: &str, beginning: &str) -> Result<String, Failure> {
-    let of_memory = [("memory_id", Some(memory_id))];
-    VERSION.find(&connection.client, &connection.path(&VERSIONS), &of_memory, beginning).await
+/// The id of the version that begins so, among those of the store or of a memory.
+pub(super) async fn find_version(
+    connection: &Connection,
+    of_memory: &[Parameter<'_>],
+    beginning: &str,
+) -> Result<String, Failure> {
+    VERSION.find(&connection.client, &connection.path(&VERSIONS), of_memory, beginning).await
 }
 
 /// The newest version of a memory, which is the deletion if it was deleted.
@@ -285,7 +290,7 @@ pub(super) fn unified_diff(stream: Stream, older: TitledText<'_>, newer: TitledT
 /// at a path.
 async fn restorable(connection: &Connection, given: &str) -> Result<String, Failure> {
     if let Some(beginning) = VERSION.beginning(given) {
-        return VERSION.find(&connection.client, &connection.path(&VERSIONS), &[], beginning).await;
+        return find_version(connection, &[], beginning).await;
     }
     let path = api_path(given)?;
     if find(connection, &path, "basic").await?.is_some() {
@@ -313,8 +318,7 @@ pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
 
 pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
     let connection = Connection::of_store(&args.store).await?;
-    let list = connection.path(&VERSIONS);
-    let version = VERSION.find(&connection.client, &list, &[], &args.version).await?;
+    let version = find_version(&connection, &[], &args.version).await?;
     let mut what = version.clone();
     if !args.yes {
         // A credential may redact a version that it may not read.

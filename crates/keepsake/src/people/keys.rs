@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 use super::connection::{connect, find_among, find_store};
 use super::failure_of;
-use super::ids::{API_KEY, parse_key};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
+use crate::ids::API_KEY;
 use crate::operator::target::{Request, call, id_of, stores_of};
 use crate::output::{Column, Printer, Text, Time, confirm, printable, require_terminal};
 
@@ -138,7 +138,7 @@ pub(crate) struct RevokeKeyArgs {
     #[command(flatten)]
     of: KeysOf,
     /// The key: apikey_…
-    #[arg(value_name = "KEY", value_parser = parse_key)]
+    #[arg(value_name = "KEY", value_parser = |given: &str| API_KEY.parse(given))]
     key: String,
     /// Does not ask for confirmation
     #[arg(short, long)]

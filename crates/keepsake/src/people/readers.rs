@@ -4,10 +4,11 @@ use clap::Args;
 use keepsake_config::Failure;
 
 use super::connection::Connection;
-use super::ids::VERSION;
+use super::history::find_version;
 use super::names::put_names;
 use super::{agent_path, api_path};
 use crate::cli::{IdsArgs, StoreArgs};
+use crate::ids::VERSION;
 use crate::output::{Actor, Column, Count, Text, Time, notice};
 
 const COLUMNS: [Column; 8] = [
@@ -46,10 +47,7 @@ pub(super) async fn list(args: ReadersArgs) -> Result<(), Failure> {
     let path = if beginning.is_none() { Some(api_path(&args.memory)?) } else { None };
     let connection = Connection::of_store(&args.store).await?;
     let version = match beginning {
-        Some(beginning) => {
-            let list = connection.path(&["memory_versions"]);
-            Some(VERSION.find(&connection.client, &list, &[], beginning).await?)
-        }
+        Some(beginning) => Some(find_version(&connection, &[], beginning).await?),
         None => None,
     };
     let limit = args.limit.to_string();

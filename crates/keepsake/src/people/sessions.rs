@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::failure_of;
-use super::ids::{SESSION, parse_session};
 use super::names::put_names;
 use crate::cli::{ConnectionArgs, IdsArgs};
+use crate::ids::SESSION;
 use crate::output::{Action, Actor, Bytes, Column, Count, Text, Time, print, printable};
 
 const EVENTS: [Column; 3] =
@@ -55,7 +55,7 @@ pub(crate) struct SessionArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
     /// The session: sesn_…
-    #[arg(value_name = "ID", value_parser = parse_session)]
+    #[arg(value_name = "ID", value_parser = |given: &str| SESSION.parse(given))]
     session: String,
 }
 

@@ -8,11 +8,11 @@ use keepsake_core::Timestamp;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
-use super::ids::{API_KEY, parse_key, parse_session};
 use super::names::put_names;
 use super::sessions::find_session;
 use super::{agent_path, api_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_moment};
+use crate::ids::{API_KEY, SESSION};
 use crate::output::{Actor, Text, counted, notice, printable};
 use crate::shell::shell_word;
 use crate::whole_store::newest_place;
@@ -31,10 +31,10 @@ pub(crate) struct UndoArgs {
     #[command(flatten)]
     store: StoreArgs,
     /// Changes of this session
-    #[arg(long, value_name = "ID", value_parser = parse_session)]
+    #[arg(long, value_name = "ID", value_parser = |given: &str| SESSION.parse(given))]
     session: Option<String>,
     /// Changes with this API key: apikey_…
-    #[arg(long, value_name = "ID", conflicts_with = "session", value_parser = parse_key)]
+    #[arg(long, value_name = "ID", conflicts_with = "session", value_parser = |given: &str| API_KEY.parse(given))]
     key: Option<String>,
     /// Changes of this person
     #[arg(long, value_name = "ID", conflicts_with_all = ["session", "key"])]

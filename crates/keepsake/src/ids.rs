@@ -1,4 +1,4 @@
-//! Ids that are given by their beginning.
+//! Ids that are given by their beginning, and names that several objects have.
 
 use std::collections::BTreeSet;
 
@@ -6,16 +6,18 @@ use keepsake_client::{Client, Parameter};
 use keepsake_config::Failure;
 use serde_json::Value;
 
-use super::{failure_of, text_of};
-use crate::ambiguous::candidates;
+use crate::failures::failure_of;
+use crate::output::text_of;
 
 /// Characters of an id after its prefix.
 const ID_CHARS: usize = 26;
 /// Items of a list that are compared with the beginning of an id.
 const MAX_COMPARED: usize = 20_000;
+/// Candidates that an error names.
+const MAX_CANDIDATES: usize = 10;
 
 /// A kind of objects that are given by the beginning of their id.
-pub(super) struct IdKind {
+pub(crate) struct IdKind {
     prefix: &'static str,
     /// The noun of an object, with its article.
     noun: &'static str,
@@ -25,23 +27,23 @@ pub(super) struct IdKind {
     command: &'static str,
 }
 
-pub(super) const VERSION: IdKind =
+pub(crate) const VERSION: IdKind =
     IdKind { prefix: "memver_", noun: "a version", field: "id", command: "keepsake memory log" };
 /// A memory, found in the list of versions, which also has those of deleted memories.
-pub(super) const MEMORY: IdKind =
+pub(crate) const MEMORY: IdKind =
     IdKind { prefix: "mem_", noun: "a memory", field: "memory_id", command: "keepsake memory ls -o json" };
-pub(super) const STORE: IdKind =
+pub(crate) const STORE: IdKind =
     IdKind { prefix: "memstore_", noun: "a memory store", field: "id", command: "keepsake store list --all" };
-pub(super) const SESSION: IdKind =
+pub(crate) const SESSION: IdKind =
     IdKind { prefix: "sesn_", noun: "a session", field: "id", command: "keepsake session list" };
-pub(super) const API_KEY: IdKind =
+pub(crate) const API_KEY: IdKind =
     IdKind { prefix: "apikey_", noun: "an API key", field: "id", command: "keepsake key list" };
-pub(super) const ERASURE: IdKind =
+pub(crate) const ERASURE: IdKind =
     IdKind { prefix: "erasure_", noun: "an erasure", field: "id", command: "keepsake erasure list" };
 
 impl IdKind {
     /// The given beginning of an id, or `None` if the text is something else.
-    pub(super) fn beginning<'a>(&self, given: &'a str) -> Option<&'a str> {
+    pub(crate) fn beginning<'a>(&self, given: &'a str) -> Option<&'a str> {
         // Tables shorten ids with this sign.
         let given = given.trim_end_matches('…');
         let rest = given.strip_prefix(self.prefix)?;
@@ -50,7 +52,7 @@ impl IdKind {
     }
 
     /// The beginning of an id in an argument that takes only ids.
-    fn parse(&self, given: &str) -> Result<String, String> {
+    pub(crate) fn parse(&self, given: &str) -> Result<String, String> {
         let beginning = self.beginning(given).map(str::to_owned);
         beginning.ok_or_else(|| {
             format!("{} is given by its id or the beginning of it: {}…", self.noun, self.prefix)
@@ -58,7 +60,7 @@ impl IdKind {
     }
 
     /// The id of which this is the beginning, among the items of a list. A whole id is taken as it is.
-    pub(super) async fn find(
+    pub(crate) async fn find(
         &self,
         client: &Client,
         list: &[&str],
@@ -86,34 +88,40 @@ impl IdKind {
     }
 
     /// The only id that was found.
-    pub(super) fn only(&self, found: &BTreeSet<String>, beginning: &str) -> Result<String, Failure> {
+    pub(crate) fn only(&self, found: &BTreeSet<String>, beginning: &str) -> Result<String, Failure> {
+        self.only_shown_by(self.command, found, beginning)
+    }
+
+    /// As [`Self::only`], where another command shows the ids.
+    pub(crate) fn only_shown_by(
+        &self,
+        command: &str,
+        found: &BTreeSet<String>,
+        beginning: &str,
+    ) -> Result<String, Failure> {
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),
             [] => Err(Failure::not_found(format!(
-                "no id of {} begins with `{beginning}`; `{}` shows all",
-                self.noun, self.command
+                "no id of {} begins with `{beginning}`; `{command}` shows all",
+                self.noun
             ))),
             several => Err(Failure::usage(candidates(beginning, several))),
         }
     }
 }
 
-pub(super) fn parse_version(given: &str) -> Result<String, String> {
-    VERSION.parse(given)
+/// Says that a beginning is that of several ids.
+pub(crate) fn candidates(beginning: &str, several: &[&String]) -> String {
+    format!("{} ids begin with `{beginning}`: {}", several.len(), listed(several))
 }
 
-pub(super) fn parse_memory(given: &str) -> Result<String, String> {
-    MEMORY.parse(given)
+/// Says that several objects have a name.
+pub(crate) fn several_named(nouns: &str, name: &str, several: &[&String]) -> String {
+    format!("{} {nouns} have the name `{name}`; give an id: {}", several.len(), listed(several))
 }
 
-pub(super) fn parse_session(given: &str) -> Result<String, String> {
-    SESSION.parse(given)
-}
-
-pub(super) fn parse_erasure(given: &str) -> Result<String, String> {
-    ERASURE.parse(given)
-}
-
-pub(super) fn parse_key(given: &str) -> Result<String, String> {
-    API_KEY.parse(given)
+fn listed(several: &[&String]) -> String {
+    let named = several.iter().take(MAX_CANDIDATES).map(|id| id.as_str()).collect::<Vec<_>>().join(", ");
+    let more = if several.len() > MAX_CANDIDATES { ", …" } else { "" };
+    format!("{named}{more}")
 }
