@@ -13,7 +13,7 @@ use serde_json::Value;
 
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
 use crate::contexts::Contexts;
-use crate::output::print;
+use crate::output::{print, text_of};
 use crate::people::{StoreConnection, api_path, connect};
 
 /// Names the shell that asks.
@@ -101,9 +101,8 @@ fn stores(begun: &OsStr) -> Vec<CompletionCandidate> {
         let (client, _) = connect(&server_args()).ok()?;
         client.pages(&["memory_stores"], &[]).take::<Value>(MAX_CANDIDATES).await.ok()
     });
-    let text = |store: &Value, field: &str| store[field].as_str().unwrap_or_default().to_owned();
     let named = found.unwrap_or_default().into_iter().map(|store| {
-        let (name, id) = (text(&store, "name"), text(&store, "id"));
+        let [name, id] = ["name", "id"].map(|field| text_of(&store, field).to_owned());
         if is_word(&name) { (name, id) } else { (id, name) }
     });
     candidates(begun, named)

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cli::StoreArgs;
 use crate::failures::{class_of, of_client};
-use crate::output::{Column, Printer, Text, actor_id, bytes, limit};
+use crate::output::{Column, Printer, Text, actor_id, bytes, items_of, limit};
 use crate::people::{StoreConnection, connect, meaning_of, text_of};
 use crate::store_api::StoreApi;
 use crate::sync;
@@ -243,10 +243,7 @@ async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
             return false;
         }
     };
-    let list = |field: &str| {
-        credential[field].as_array().map_or(&[][..], Vec::as_slice).iter().filter_map(Value::as_str)
-    };
-    let scopes: Vec<_> = list("scopes").collect();
+    let scopes: Vec<_> = items_of(&credential, "scopes").iter().filter_map(Value::as_str).collect();
     let stores = match credential["memory_store_ids"].as_array() {
         Some(stores) => format!("; for {}", counted(stores.len() as u64, "store")),
         None => String::new(),

@@ -107,8 +107,7 @@ impl Printer {
         if self.format == OutputFormat::Json {
             return print(&format!("{list:#}\n"));
         }
-        let items = list["data"].as_array().map_or(&[][..], Vec::as_slice);
-        self.items(items, columns, none)
+        self.items(items_of(list, "data"), columns, none)
     }
 
     /// As [`Printer::list`], and how to get the next page.
@@ -220,10 +219,9 @@ impl Printer {
                 limits.collect::<Vec<_>>().join(", ")
             }
             (Schedule, job) => {
-                let next = self.relative(job["next_run_at"].as_str().unwrap_or_default());
+                let next = self.relative(text_of(job, "next_run_at"));
                 let period_seconds = job["period_seconds"].as_u64().unwrap_or_default();
-                let schedule = job["schedule"].as_str().unwrap_or_default();
-                format!("{}, next {next}", words::schedule(schedule, period_seconds))
+                format!("{}, next {next}", words::schedule(text_of(job, "schedule"), period_seconds))
             }
             (Outcome, run) => {
                 if let Value::String(error) = &run["error"] {

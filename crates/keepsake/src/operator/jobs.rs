@@ -7,9 +7,9 @@ use keepsake_client::Method;
 use keepsake_config::Failure;
 use serde_json::{Value, json};
 
-use super::target::{OperatorApi, Request, call, list};
+use super::target::{OperatorApi, call, list, with_api};
 use crate::cli::{PageArgs, TargetArgs};
-use crate::output::{Column, Flag, Outcome, Printer, Schedule, Text, Time};
+use crate::output::{Column, Flag, Outcome, Printer, Schedule, Text, Time, items_of};
 
 const JOBS: [Column; 5] = [
     ("JOB", "/name", Text),
@@ -97,17 +97,15 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
 }
 
 async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
-    let request = Request::get(&["jobs"], &[]);
-    let (printer, jobs) = call(args.target, "the jobs cannot be listed", request).await?;
+    let failed = "the jobs cannot be listed";
+    let (printer, jobs) = call(args.target, failed, Method::GET, &["jobs"], &[], None).await?;
     printer.page(&jobs, &JOBS, "there is no job")
 }
 
 async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
     let format = args.target.output.output;
-    let target = OperatorApi::open(args.target).await?;
-    let ended = begin_and_wait(&target, &args.job, args.dry_run).await;
-    target.close().await;
-    let ended = ended.map_err(|failure| failure.within(format_args!("{} did not run", args.job)))?;
+    let work = async |api: &OperatorApi| begin_and_wait(api, &args.job, args.dry_run).await;
+    let ended = with_api(args.target, &format!("{} did not run", args.job), work).await?;
     // Times are shown relative to the moment at which the printer is made.
     Printer::new(format).object(&ended, &RUN_FIELDS)?;
     match ended["status"].as_str() {
@@ -122,16 +120,13 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
 
 /// Requests a run and polls until it has ended. With direct access to the
 /// database, the job runs in this process.
-async fn begin_and_wait(target: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
-    let path = ["jobs", job, "run"];
+async fn begin_and_wait(api: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
     let body = json!({ "dry_run": dry_run });
-    let begun = target.call(&Request::change(Method::POST, &path, Some(body))).await?;
-    let (path, query) = (["jobs", job, "runs"], [("limit", Some("100"))]);
-    let runs = Request::get(&path, &query);
+    let begun = api.call(Method::POST, &["jobs", job, "run"], &[], Some(&body)).await?;
     loop {
-        let found = target.call(&runs).await?;
-        let mut found = found["data"].as_array().into_iter().flatten();
-        let Some(run) = found.find(|run| run["id"] == begun["id"]) else {
+        let query = [("limit", Some("100"))];
+        let found = api.call(Method::GET, &["jobs", job, "runs"], &query, None).await?;
+        let Some(run) = items_of(&found, "data").iter().find(|run| run["id"] == begun["id"]) else {
             return Err(Failure::new("its record is not among the last runs"));
         };
         if run["status"] != "running" {

@@ -18,7 +18,7 @@ use crate::backends::{Backends, of_index};
 use crate::cli::{PageArgs, TargetArgs};
 use crate::failures::{class_of_status, of_client};
 use crate::ids::{API_KEY, candidates, several_named};
-use crate::output::{Column, Printer};
+use crate::output::{Column, Printer, items_of, text_of};
 
 /// The variable with the operator's token, if `--token-file` is not given.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
@@ -33,33 +33,6 @@ pub(super) enum OperatorApi {
     Database { engine: Engine, backends: Box<Backends> },
     /// A server's operator listener.
     Server(Client),
-}
-
-/// A request to a path below `/admin/v1`, which is given by its segments.
-pub(crate) struct Request<'a> {
-    method: Method,
-    path: &'a [&'a str],
-    query: &'a [Parameter<'a>],
-    body: Option<Value>,
-}
-
-impl<'a> Request<'a> {
-    pub(crate) const fn new(
-        method: Method,
-        path: &'a [&'a str],
-        query: &'a [Parameter<'a>],
-        body: Option<Value>,
-    ) -> Self {
-        Self { method, path, query, body }
-    }
-
-    pub(super) const fn get(path: &'a [&'a str], query: &'a [Parameter<'a>]) -> Self {
-        Self::new(Method::GET, path, query, None)
-    }
-
-    pub(super) const fn change(method: Method, path: &'a [&'a str], body: Option<Value>) -> Self {
-        Self::new(method, path, &[], body)
-    }
 }
 
 impl OperatorApi {
@@ -85,8 +58,14 @@ impl OperatorApi {
         Ok(Self::Server(client))
     }
 
-    pub(super) async fn call(&self, request: &Request<'_>) -> Result<Value, Failure> {
-        let Request { method, path, query, body } = request;
+    /// Sends a request to a path below `/admin/v1`, which is given by its segments.
+    pub(super) async fn call(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[Parameter<'_>],
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
         match self {
             Self::Database { engine, .. } => {
                 let place =
@@ -96,21 +75,25 @@ impl OperatorApi {
                     Some(query) => format!("{}?{query}", place.path()),
                     None => place.path().to_owned(),
                 };
-                let answer = operator_call(engine, method.clone(), &path, body.as_ref()).await;
+                let answer = operator_call(engine, method, &path, body).await;
                 answer
                     .map_err(|error| Failure::refusal(class_of_status(error.status.as_u16()), error.message))
             }
-            Self::Server(client) => {
-                client.send(method.clone(), path, query, body.as_ref()).await.map_err(of_client)
-            }
+            Self::Server(client) => client.send(method, path, query, body).await.map_err(of_client),
         }
     }
 
     /// As [`Self::call`]; a tenant in the path is given as [`Self::find_tenant`] takes it, and an API key by
     /// the beginning of its id.
-    async fn call_of_tenant(&self, request: &Request<'_>) -> Result<Value, Failure> {
-        let [list @ ("tenants" | "tenant_deletions"), given, rest @ ..] = request.path else {
-            return self.call(request).await;
+    async fn call_of_tenant(
+        &self,
+        method: Method,
+        path: &[&str],
+        query: &[Parameter<'_>],
+        body: Option<&Value>,
+    ) -> Result<Value, Failure> {
+        let [list @ ("tenants" | "tenant_deletions"), given, rest @ ..] = path else {
+            return self.call(method, path, query, body).await;
         };
         let tenant = self.tenant_in(list, given).await?;
         let key;
@@ -122,8 +105,7 @@ impl OperatorApi {
         } else {
             path.extend(rest);
         }
-        let Request { method, query, body, .. } = request;
-        self.call(&Request { method: method.clone(), path: &path, query, body: body.clone() }).await
+        self.call(method, &path, query, body).await
     }
 
     /// One page of a list; a tenant in the path is given as in [`Self::call_of_tenant`].
@@ -136,7 +118,7 @@ impl OperatorApi {
         let limit = page.limit.map(|limit| limit.to_string());
         let of_page = [("limit", limit.as_deref()), ("page", page.page.as_deref())];
         let query = [filters, &of_page].concat();
-        self.call_of_tenant(&Request::get(path, &query)).await
+        self.call_of_tenant(Method::GET, path, &query, None).await
     }
 
     /// The id of the only tenant with this external id or name, or whose id begins so. A tenant that is
@@ -154,7 +136,7 @@ impl OperatorApi {
         let mut external = None;
         let (mut named, mut leaving, mut begun) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         self.search(&["tenants"], |tenant| {
-            let id = id_of(tenant).to_owned();
+            let id = text_of(tenant, "id").to_owned();
             if tenant["external_id"] == given {
                 external = Some(id);
             } else if tenant["name"] == given {
@@ -189,8 +171,9 @@ impl OperatorApi {
         }
         let mut begun = BTreeSet::new();
         self.search(&["tenants", tenant, "api_keys"], |key| {
-            if id_of(key).starts_with(given) {
-                begun.insert(id_of(key).to_owned());
+            let id = text_of(key, "id");
+            if id.starts_with(given) {
+                begun.insert(id.to_owned());
             }
             false
         })
@@ -227,8 +210,8 @@ impl OperatorApi {
         let mut page: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let query = [("limit", Some("100")), ("page", page.as_deref())];
-            let found = self.call(&Request::get(list, &query)).await?;
-            let is_found = found["data"].as_array().into_iter().flatten().any(&mut is_last);
+            let found = self.call(Method::GET, list, &query, None).await?;
+            let is_found = items_of(&found, "data").iter().any(&mut is_last);
             page = found["next_page"].as_str().map(str::to_owned);
             if is_found || page.is_none() {
                 return Ok(());
@@ -246,18 +229,31 @@ impl OperatorApi {
     }
 }
 
+/// Opens the API for `work`, whose failure begins with `failed`.
+pub(super) async fn with_api<T>(
+    args: TargetArgs,
+    failed: &str,
+    work: impl AsyncFnOnce(&OperatorApi) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let api = OperatorApi::open(args).await?;
+    let done = Box::pin(work(&api)).await;
+    api.close().await;
+    done.map_err(|failure| failure.within(failed))
+}
+
 /// Sends one request; returns what to print, and the printer for it. A failure begins
 /// with `failed`.
 pub(crate) async fn call(
     args: TargetArgs,
     failed: &str,
-    request: Request<'_>,
+    method: Method,
+    path: &[&str],
+    query: &[Parameter<'_>],
+    body: Option<Value>,
 ) -> Result<(Printer, Value), Failure> {
     let printer = Printer::new(args.output.output);
-    let target = OperatorApi::open(args).await?;
-    let answer = target.call_of_tenant(&request).await;
-    target.close().await;
-    Ok((printer, answer.map_err(|failure| failure.within(failed))?))
+    let work = async |api: &OperatorApi| api.call_of_tenant(method, path, query, body.as_ref()).await;
+    Ok((printer, with_api(args, failed, work).await?))
 }
 
 /// The ids and names of all memory stores of a tenant: see [`OperatorApi::find_tenant`].
@@ -275,7 +271,7 @@ pub(super) async fn show(
     path: &[&str],
     fields: &[Column],
 ) -> Result<(), Failure> {
-    let (printer, object) = call(args, failed, Request::get(path, &[])).await?;
+    let (printer, object) = call(args, failed, Method::GET, path, &[], None).await?;
     printer.object(&object, fields)
 }
 
@@ -290,12 +286,6 @@ pub(super) async fn list(
     (columns, none): (&[Column], &str),
 ) -> Result<(), Failure> {
     let printer = Printer::new(args.output.output);
-    let target = OperatorApi::open(args).await?;
-    let found = target.page(path, filters, &page).await;
-    target.close().await;
-    printer.page(&found.map_err(|failure| failure.within(failed))?, columns, none)
-}
-
-pub(crate) fn id_of(object: &Value) -> &str {
-    object["id"].as_str().unwrap_or_default()
+    let work = async |api: &OperatorApi| api.page(path, filters, &page).await;
+    printer.page(&with_api(args, failed, work).await?, columns, none)
 }

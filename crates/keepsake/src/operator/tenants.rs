@@ -7,12 +7,12 @@ use keepsake_core::{Actor, words};
 use keepsake_index::Auditor;
 use serde_json::{Map, Value, json};
 
-use super::target::{OperatorApi, Request, call, id_of, list, show};
+use super::target::{OperatorApi, call, list, show, with_api};
 use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given};
 use crate::names::Names;
 use crate::output::{
     Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, print, printable,
-    require_terminal,
+    require_terminal, text_of,
 };
 
 const COLUMNS: [Column; 5] = [
@@ -233,9 +233,9 @@ async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
         "limits": limits(args.limits),
     });
     args.search_mode.set_in(&mut body);
-    let request = Request::change(Method::POST, &["tenants"], Some(body));
-    let (printer, made) = call(args.target, "the tenant was not created", request).await?;
-    printer.done(&made, || format!("created the tenant {}\n", id_of(&made)))
+    let failed = "the tenant was not created";
+    let (printer, made) = call(args.target, failed, Method::POST, &["tenants"], &[], Some(body)).await?;
+    printer.done(&made, || format!("created the tenant {}\n", text_of(&made, "id")))
 }
 
 async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
@@ -250,18 +250,16 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
         body["external_id"] = Value::Null;
     }
     args.search_mode.set_in(&mut body);
-    let path = ["tenants", &args.tenant];
-    let request = Request::change(Method::PATCH, &path, Some(body));
-    let (printer, changed) = call(args.target, "the tenant was not changed", request).await?;
-    printer.done(&changed, || format!("changed the tenant {}\n", id_of(&changed)))
+    let (failed, path) = ("the tenant was not changed", ["tenants", &args.tenant]);
+    let (printer, changed) = call(args.target, failed, Method::PATCH, &path, &[], Some(body)).await?;
+    printer.done(&changed, || format!("changed the tenant {}\n", text_of(&changed, "id")))
 }
 
 async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failure> {
     let path = ["tenants", &args.tenant, action];
     let failed = format!("the tenant was not {done}");
-    let request = Request::change(Method::POST, &path, None);
-    let (printer, changed) = call(args.target, &failed, request).await?;
-    printer.done(&changed, || format!("{done} the tenant {}\n", id_of(&changed)))
+    let (printer, changed) = call(args.target, &failed, Method::POST, &path, &[], None).await?;
+    printer.done(&changed, || format!("{done} the tenant {}\n", text_of(&changed, "id")))
 }
 
 async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
@@ -271,16 +269,15 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
         require_terminal()?;
         // The question names the tenant that a name or the beginning of an id means.
         let path = ["tenants", tenant.as_str()];
-        let (_, found) = call(args.target.clone(), failed, Request::get(&path, &[])).await?;
-        let name = printable(found["name"].as_str().unwrap_or_default());
-        id_of(&found).clone_into(&mut tenant);
+        let (_, found) = call(args.target.clone(), failed, Method::GET, &path, &[], None).await?;
+        let name = printable(text_of(&found, "name"));
+        text_of(&found, "id").clone_into(&mut tenant);
         let id = printable(&tenant);
         confirm(&format!("Delete the tenant {name} ({id}) with all its data, permanently?"), false)?;
     }
     let path = ["tenants", tenant.as_str()];
-    let request = Request::change(Method::DELETE, &path, None);
-    let (printer, begun) = call(args.target, failed, request).await?;
-    let tenant = id_of(&begun);
+    let (printer, begun) = call(args.target, failed, Method::DELETE, &path, &[], None).await?;
+    let tenant = text_of(&begun, "id");
     printer.done(&begun, || {
         format!(
             "the tenant {tenant} is being deleted; `keepsake tenant deletion {tenant}` shows the progress\n"
@@ -289,9 +286,8 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
 }
 
 async fn usage(args: TenantArgs) -> Result<(), Failure> {
-    let path = ["tenants", &args.tenant, "usage"];
-    let request = Request::get(&path, &[]);
-    let (printer, usage) = call(args.target, "the usage cannot be shown", request).await?;
+    let (failed, path) = ("the usage cannot be shown", ["tenants", &args.tenant, "usage"]);
+    let (printer, usage) = call(args.target, failed, Method::GET, &path, &[], None).await?;
     printer.object(&usage, &USAGE)?;
     if !printer.is_table() {
         return Ok(());
@@ -308,33 +304,23 @@ async fn usage(args: TenantArgs) -> Result<(), Failure> {
 
 async fn audit(args: AuditArgs) -> Result<(), Failure> {
     let printer = Printer::new(args.target.output.output);
-    let api = OperatorApi::open(args.target).await?;
-    let is_named = printer.is_table() && !args.ids.ids;
-    let entries = audit_page(&api, args.tenant.as_deref(), &args.page, is_named).await;
-    api.close().await;
-    let entries = entries.map_err(|failure| failure.within("the audit cannot be listed"))?;
+    let work = async |api: &OperatorApi| {
+        let tenant = match &args.tenant {
+            Some(given) => Some(api.find_tenant(given).await?),
+            None => None,
+        };
+        let path = match &tenant {
+            Some(tenant) => vec!["tenants", tenant, "audit"],
+            None => vec!["audit"],
+        };
+        let mut entries = api.page(&path, &[], &args.page).await?;
+        if printer.is_table() && !args.ids.ids {
+            put_names(api, tenant.as_deref(), &mut entries).await;
+        }
+        Ok::<_, Failure>(entries)
+    };
+    let entries = with_api(args.target, "the audit cannot be listed", work).await?;
     printer.page(&entries, &AUDIT, "the audit is empty")
-}
-
-async fn audit_page(
-    api: &OperatorApi,
-    tenant: Option<&str>,
-    page: &PageArgs,
-    is_named: bool,
-) -> Result<Value, Failure> {
-    let tenant = match tenant {
-        Some(given) => Some(api.find_tenant(given).await?),
-        None => None,
-    };
-    let path = match &tenant {
-        Some(tenant) => vec!["tenants", tenant, "audit"],
-        None => vec!["audit"],
-    };
-    let mut entries = api.page(&path, &[], page).await?;
-    if is_named {
-        put_names(api, tenant.as_deref(), &mut entries).await;
-    }
-    Ok(entries)
 }
 
 /// Puts names in place of the ids of tenants in a page of an audit, and of keys in the audit of a tenant. Other
@@ -353,7 +339,7 @@ async fn put_names(api: &OperatorApi, tenant: Option<&str>, entries: &mut Value)
             Some(tenant) if list == "api_keys" => vec!["tenants", tenant, list, id],
             _ => vec![list, id],
         };
-        api.call(&Request::get(&path, &[])).await.map_err(|failure| failure.class())
+        api.call(Method::GET, &path, &[], None).await.map_err(|failure| failure.class())
     };
     let lists: &[&str] = if tenant.is_some() { &["api_keys", "tenants"] } else { &["tenants"] };
     let names = Names::look_up(ids.iter().map(String::as_str).collect(), lists, &get).await;

@@ -5,9 +5,9 @@ use keepsake_client::Method;
 use keepsake_config::Failure;
 use serde_json::json;
 
-use super::target::{Request, call, id_of};
+use super::target::call;
 use crate::cli::TargetArgs;
-use crate::output::confirm;
+use crate::output::{confirm, text_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenKeyCommand {
@@ -35,13 +35,13 @@ pub(crate) async fn run(command: TokenKeyCommand) -> Result<(), Failure> {
     let question = "Refuse all tokens that were signed until now?";
     confirm(question, args.yes || !args.compromised)?;
     let body = json!({"compromised": args.compromised});
-    let request = Request::change(Method::POST, &["token_keys", "rotate"], Some(body));
-    let (printer, key) = call(args.target, "the token signing key was not rotated", request).await?;
+    let (failed, path) = ("the token signing key was not rotated", ["token_keys", "rotate"]);
+    let (printer, key) = call(args.target, failed, Method::POST, &path, &[], Some(body)).await?;
     printer.done(&key, || {
-        let signs_from = key["signs_from"].as_str().unwrap_or_default();
+        let signs_from = text_of(&key, "signs_from");
         format!(
             "the new token signing key is {}, which signs from {signs_from} ({})\n",
-            id_of(&key),
+            text_of(&key, "id"),
             printer.relative(signs_from)
         )
     })

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::database::CommandDatabase;
 use crate::cli::OutputArgs;
-use crate::output::{Printer, Text, bytes, counted};
+use crate::output::{Printer, Text, bytes, counted, items_of};
 
 /// The fields of a problem that have a column.
 const COLUMNS: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
@@ -92,7 +92,7 @@ async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Val
 }
 
 pub(super) fn print_problems(printer: &Printer, report: &Value) -> Result<(), Failure> {
-    let mut problems = report["problems"].as_array().cloned().unwrap_or_default();
+    let mut problems = items_of(report, "problems").to_vec();
     if problems.is_empty() {
         return Ok(());
     }

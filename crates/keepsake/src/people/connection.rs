@@ -253,7 +253,7 @@ async fn only_store(client: &Client) -> Result<String, Failure> {
     let mut stores = client.pages(&["memory_stores"], &[]);
     let found = stores.take::<Value>(2).await.map_err(failure_of("the stores cannot be listed"))?;
     match found.as_slice() {
-        [store] => Ok(store["id"].as_str().unwrap_or_default().to_owned()),
+        [store] => Ok(text_of(store, "id").to_owned()),
         [] => Err(Failure::not_found("there is no memory store: `keepsake store create NAME` creates one")),
         _ => Err(Failure::usage("there are several memory stores: --store or KEEPSAKE_STORE names one")),
     }

@@ -16,7 +16,7 @@ use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
 use crate::ids::{MEMORY, VERSION};
-use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, notice, printable};
+use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, items_of, notice, printable};
 use crate::shell::shell_word;
 
 const NOT_LISTED: &str = "the versions cannot be listed";
@@ -212,7 +212,7 @@ pub(super) async fn find_version(
 async fn newest(connection: &Connection, memory_id: &str) -> Result<String, Failure> {
     let query = [("memory_id", Some(memory_id)), ("limit", Some("1"))];
     let page = connection.get(NOT_LISTED, &VERSIONS, &query).await?;
-    let newest = page["data"].as_array().and_then(|versions| versions.first());
+    let newest = items_of(&page, "data").first();
     newest
         .map(|version| text_of(version, "id").to_owned())
         .ok_or_else(|| Failure::not_found("there are no versions"))
@@ -332,9 +332,7 @@ pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
     let redacted = connection.post(failed, &path, json!({})).await?;
     connection.printer.done(&redacted, || {
         let mut text = format!("redacted {version}\n");
-        let same = redacted["content_also_in"].as_array().map_or(&[][..], Vec::as_slice);
-        for other in same {
-            let other = other.as_str().unwrap_or_default();
+        for other in items_of(&redacted, "content_also_in").iter().filter_map(Value::as_str) {
             let _ = writeln!(text, "the same content is also in {other}");
         }
         text

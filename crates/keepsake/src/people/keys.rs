@@ -12,10 +12,10 @@ use keepsake_index::Scope;
 use serde_json::{Value, json};
 
 use super::connection::{connect, find_among, find_store};
-use super::failure_of;
+use super::{failure_of, text_of};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
 use crate::ids::API_KEY;
-use crate::operator::target::{Request, call, id_of, stores_of};
+use crate::operator::target::{call, stores_of};
 use crate::output::{Column, Printer, Text, Time, confirm, printable, require_terminal};
 
 const DAY: Duration = Duration::from_hours(24);
@@ -91,7 +91,7 @@ impl KeysOf {
         };
         self.person.refuse_beside("--tenant")?;
         let path = [&["tenants", &tenant, "api_keys"], below].concat();
-        call(target, failed, Request::new(method, &path, query, body)).await
+        call(target, failed, method, &path, query, body).await
     }
 }
 
@@ -182,8 +182,8 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
     printer.done(&made, || {
         format!(
             "created the API key {}; this is its secret, which is not shown again:\n\n{}\n",
-            id_of(&made),
-            made["api_key"].as_str().unwrap_or_default(),
+            text_of(&made, "id"),
+            text_of(&made, "api_key"),
         )
     })
 }
@@ -211,10 +211,10 @@ async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
         require_terminal()?;
         // The question names the key that a beginning of its id means.
         let (_, found) = args.of.clone().call(failed, Method::GET, &[&key], &[], None).await?;
-        let name = printable(found["name"].as_str().unwrap_or_default());
-        id_of(&found).clone_into(&mut key);
+        let name = printable(text_of(&found, "name"));
+        text_of(&found, "id").clone_into(&mut key);
         confirm(&format!("Revoke the API key {name} ({}), permanently?", printable(&key)), false)?;
     }
     let (printer, revoked) = args.of.call(failed, Method::POST, &[&key, "revoke"], &[], None).await?;
-    printer.done(&revoked, || format!("revoked the API key {}\n", id_of(&revoked)))
+    printer.done(&revoked, || format!("revoked the API key {}\n", text_of(&revoked, "id")))
 }

@@ -26,7 +26,7 @@ use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, 
 use crate::cli::{MomentArgs, StoreArgs, parse_period};
 use crate::failures::unreadable;
 use crate::open_folder::read_at_most;
-use crate::output::{notice, print, printable};
+use crate::output::{items_of, notice, print, printable};
 use crate::shell::shell_word;
 use crate::signals::EndSignals;
 
@@ -237,7 +237,7 @@ async fn find_at(
     let query = [("path", Some(path)), ("view", Some(view)), at, at_seq];
     let failed = format!("{} cannot be read", agent_path(path));
     let found = connection.get(&failed, &["memories"], &query).await?;
-    let memory = found["data"].as_array().and_then(|found| found.first()).cloned();
+    let memory = items_of(&found, "data").first().cloned();
     match memory.as_ref().and_then(|memory| memory["content_error"]["message"].as_str()) {
         Some(lost) => Err(Failure::new(format!("{failed}: {lost}"))),
         None => Ok(memory),

@@ -6,7 +6,7 @@ use keepsake_config::Failure;
 use super::connection::Connection;
 use super::history::find_version;
 use super::names::put_names;
-use super::{agent_path, api_path};
+use super::{agent_path, api_path, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
 use crate::ids::VERSION;
 use crate::output::{Actor, Column, Count, Text, Time, notice};
@@ -67,7 +67,7 @@ pub(super) async fn list(args: ReadersArgs) -> Result<(), Failure> {
     }
     put_names(&connection, args.ids, shown, &["/actor", "/session_id"]).await;
     connection.printer.page(&readers, &COLUMNS, "nobody was shown it")?;
-    let through = readers["complete_through"].as_str().unwrap_or_default();
+    let through = text_of(&readers, "complete_through");
     match readers["complete_from"].as_str() {
         Some(from) => {
             let [from, through] = [from, through].map(|time| connection.printer.relative(time));

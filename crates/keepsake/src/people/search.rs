@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::connection::Connection;
 use super::{agent_path, api_path, failure_of, text_of};
 use crate::cli::StoreArgs;
-use crate::output::{notice, print_styled, printable};
+use crate::output::{items_of, notice, print_styled, printable};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -62,7 +62,7 @@ pub(super) async fn search(args: SearchArgs) -> Result<(), Failure> {
     if let Some(text) = meaning_of(&found).and_then(|meaning| meaning.notice()) {
         notice(&text);
     }
-    let hits = found["data"].as_array().map_or(&[][..], Vec::as_slice);
+    let hits = items_of(&found, "data");
     if !connection.printer.is_table() || hits.is_empty() {
         return connection.printer.list(&found, &[], "nothing was found");
     }

@@ -14,7 +14,7 @@ use super::failure_of;
 use super::names::put_names;
 use crate::cli::{ConnectionArgs, IdsArgs};
 use crate::ids::SESSION;
-use crate::output::{Action, Actor, Bytes, Column, Count, Text, Time, print, printable};
+use crate::output::{Action, Actor, Bytes, Column, Count, Text, Time, items_of, print, printable, text_of};
 
 const EVENTS: [Column; 3] =
     [("TIME", "/processed_at", Time), ("TOOL", "/name", Text), ("INPUT", "/input", Text)];
@@ -129,7 +129,6 @@ async fn show(args: SessionArgs) -> Result<(), Failure> {
     if !connection.printer.is_table() {
         return Ok(());
     }
-    let resources = session["resources"].as_array().cloned().unwrap_or_default();
     let columns = [
         ("STORE", "/name", Text),
         ("MOUNT PATH", "/mount_path", Text),
@@ -137,7 +136,7 @@ async fn show(args: SessionArgs) -> Result<(), Failure> {
         ("ID", "/memory_store_id", Text),
     ];
     print("\n")?;
-    connection.printer.items(&resources, &columns, "no memory store is attached")
+    connection.printer.items(items_of(&session, "resources"), &columns, "no memory store is attached")
 }
 
 /// The id of the session that begins so.
@@ -160,10 +159,10 @@ async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
     if !args.follow {
         return connection.printer.items(&written, &EVENTS, "the session has no events");
     }
-    let id_of = |event: &Value| event["id"].as_str().unwrap_or_default().to_owned();
+    let id_of = |event: &Value| text_of(event, "id").to_owned();
     let show = |event: &Value| {
         connection.printer.done(event, || {
-            let text = |field: &str| printable(event[field].as_str().unwrap_or_default());
+            let text = |field: &str| printable(text_of(event, field));
             let input = printable(&event["input"].to_string());
             format!("{}  {}  {input}\n", text("processed_at"), text("name"))
         })

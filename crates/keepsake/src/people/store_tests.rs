@@ -12,7 +12,7 @@ use super::connection::Connection;
 use super::text_of;
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
 use crate::failures::unreadable;
-use crate::output::{counted, print, print_styled, printable};
+use crate::output::{counted, items_of, print, print_styled, printable};
 
 /// Hits of a broken test that are shown to people.
 const SHOWN_HITS: usize = 3;
@@ -81,7 +81,7 @@ pub(crate) async fn run(args: TestArgs) -> Result<(), Failure> {
     let connection = ConnectionArgs { server: args.server, output };
     let connection = Connection::of_store(&StoreArgs { connection, store: args.store }).await?;
     let report = connection.post("the memory store cannot be tested", &["test"], body).await?;
-    let results = report["data"].as_array().map_or(&[][..], Vec::as_slice);
+    let results = items_of(&report, "data");
     match format {
         TestOutput::Json => connection.printer.done(&report, String::new)?,
         TestOutput::Jsonl => connection.printer.items(results, &[], "")?,
@@ -119,8 +119,7 @@ fn lines(results: &[Value]) -> String {
 
 /// The paths of the hits.
 fn hits(result: &Value) -> impl Iterator<Item = String> {
-    let hits = result["hits"].as_array().map_or(&[][..], Vec::as_slice);
-    hits.iter().map(|hit| printable(text_of(hit, "path")))
+    items_of(result, "hits").iter().map(|hit| printable(text_of(hit, "path")))
 }
 
 /// A test in words.

@@ -13,7 +13,9 @@ use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, SearchModeArgs, choice, given, moment_text, parse_period};
 use crate::operator;
-use crate::output::{Bytes, Column, Count, Period, Printer, Text, Time, counted, notice, print, printable};
+use crate::output::{
+    Bytes, Column, Count, Period, Printer, Text, Time, counted, items_of, notice, print, printable,
+};
 
 const COLUMNS: [Column; 5] = [
     ("ID", "/id", Text),
@@ -312,7 +314,7 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
         ("never read", "/never_read_count", Count),
     ];
     connection.printer.object(&usage, &fields)?;
-    let next = usage["expiring_next"].as_array().map_or(&[][..], Vec::as_slice);
+    let next = items_of(&usage, "expiring_next");
     if next.is_empty() || !connection.printer.is_table() {
         return Ok(());
     }

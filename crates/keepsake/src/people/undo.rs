@@ -13,7 +13,7 @@ use super::sessions::find_session;
 use super::{agent_path, api_path, confirm, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_moment};
 use crate::ids::{API_KEY, SESSION};
-use crate::output::{Actor, Text, counted, notice, printable};
+use crate::output::{Actor, Text, counted, items_of, notice, printable};
 use crate::shell::shell_word;
 use crate::whole_store::newest_place;
 
@@ -315,7 +315,7 @@ fn hint_at_key(body: &Value, undo: &Value) {
 }
 
 async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<(), Failure> {
-    let mut items = plan["data"].as_array().cloned().unwrap_or_default();
+    let mut items = items_of(plan, "data").to_vec();
     for item in &mut items {
         let path = item["path"].as_str().map_or_else(|| "(redacted)".to_owned(), agent_path);
         item["path"] = path.into();
