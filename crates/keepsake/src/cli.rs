@@ -12,6 +12,9 @@ use serde_json::Value;
 
 use crate::shell::shell_word;
 
+/// The heading of the options of a connection.
+const CONNECTION: &str = "Connection";
+
 /// The server and the credential of a command, and the format of its output.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ConnectionArgs {
@@ -25,31 +28,16 @@ pub(crate) struct ConnectionArgs {
 #[derive(Debug, Clone, Args)]
 pub(crate) struct ServerArgs {
     /// The context with URL, API key and store, instead of the current one
-    #[arg(
-        long,
-        value_name = "NAME",
-        env = "KEEPSAKE_CONTEXT",
-        hide_env_values = true,
-        help_heading = "Connection"
-    )]
+    #[arg(long, value_name = "NAME", help_heading = CONNECTION)]
+    #[arg(env = "KEEPSAKE_CONTEXT", hide_env_values = true)]
     pub(crate) context: Option<String>,
     /// The server's URL
-    #[arg(
-        long,
-        value_name = "URL",
-        env = "KEEPSAKE_URL",
-        hide_env_values = true,
-        help_heading = "Connection"
-    )]
+    #[arg(long, value_name = "URL", help_heading = CONNECTION)]
+    #[arg(env = "KEEPSAKE_URL", hide_env_values = true)]
     pub(crate) url: Option<String>,
     /// An API key or a token; prefer the variable, other users can see arguments
-    #[arg(
-        long,
-        value_name = "KEY",
-        env = "KEEPSAKE_API_KEY",
-        hide_env_values = true,
-        help_heading = "Connection"
-    )]
+    #[arg(long, value_name = "KEY", help_heading = CONNECTION)]
+    #[arg(env = "KEEPSAKE_API_KEY", hide_env_values = true)]
     pub(crate) api_key: Option<String>,
 }
 
@@ -91,15 +79,15 @@ impl ServerArgs {
 pub(crate) struct StoreArgs {
     #[command(flatten)]
     pub(crate) connection: ConnectionArgs,
+    #[command(flatten)]
+    pub(crate) named: StoreNameArgs,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct StoreNameArgs {
     /// The memory store: its id or its name
-    #[arg(
-        short,
-        long,
-        value_name = "STORE",
-        env = "KEEPSAKE_STORE",
-        hide_env_values = true,
-        help_heading = "Connection"
-    )]
+    #[arg(short, long, value_name = "STORE", help_heading = CONNECTION)]
+    #[arg(env = "KEEPSAKE_STORE", hide_env_values = true)]
     pub(crate) store: Option<String>,
 }
 
@@ -150,6 +138,15 @@ pub(crate) enum OutputFormat {
     Json,
     /// One JSON object per line
     Jsonl,
+}
+
+/// The configuration of a command on the server's machine.
+#[derive(Debug, Args)]
+pub(crate) struct LocalArgs {
+    #[command(flatten)]
+    pub(crate) sources: SourceArgs,
+    #[command(flatten)]
+    pub(crate) output: OutputArgs,
 }
 
 /// The database or the server that a command uses.
@@ -240,6 +237,11 @@ impl SearchModeArgs {
             body["search_mode"] = SearchMode::parse(&mode).map_or(Value::Null, |mode| mode.name().into());
         }
     }
+}
+
+/// The help that follows a command's options, if it has one example.
+pub(crate) fn example(line: &str) -> String {
+    format!("Example:\n  {line}")
 }
 
 /// The body of a request: an object without the fields that no argument gives.

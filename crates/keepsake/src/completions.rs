@@ -11,7 +11,7 @@ use clap_complete::env::{CompleteEnv, Shells};
 use keepsake_config::Failure;
 use serde_json::Value;
 
-use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
+use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs, StoreNameArgs};
 use crate::contexts::Contexts;
 use crate::output::{print, text_of};
 use crate::people::{StoreConnection, api_path, connect};
@@ -126,7 +126,7 @@ fn paths(begun: &OsStr, is_quoted: bool) -> Vec<CompletionCandidate> {
                 server: server_args(),
                 output: OutputArgs { output: OutputFormat::Json },
             },
-            store: option(&words, &["--store", "-s"], "KEEPSAKE_STORE"),
+            named: StoreNameArgs { store: option(&words, &["--store", "-s"], "KEEPSAKE_STORE") },
         };
         let store = StoreConnection::open(&store).await.ok()?.store;
         let prefix = format!("{}/", api_path(directory).ok()?.trim_end_matches('/'));

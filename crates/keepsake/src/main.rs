@@ -41,6 +41,7 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::Failure;
 
+use cli::example;
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
 use people::{access, erasures, keys, memories, sessions, store_tests, stores, undo};
 
@@ -144,9 +145,8 @@ enum Command {
   keepsake audit --action memory_store.delete -o jsonl")]
     Audit(sessions::AuditLogArgs),
     /// Shows the size of all memory stores
-    #[command(after_help = "Example:
-  keepsake usage")]
-    Usage(sessions::UsageArgs),
+    #[command(after_help = example("keepsake usage"))]
+    Usage(cli::ConnectionArgs),
     /// Manages API keys
     #[command(subcommand)]
     Key(keys::KeyCommand),
@@ -172,8 +172,7 @@ enum Command {
     #[command(subcommand)]
     Config(check::ConfigCommand),
     /// Migrates the database to the schema of this version
-    #[command(after_help = "Example:
-  keepsake migrate --config keepsake.toml")]
+    #[command(after_help = example("keepsake migrate --config keepsake.toml"))]
     Migrate(operator::MigrateArgs),
     /// Manages tenants
     #[command(subcommand)]
@@ -200,7 +199,11 @@ enum Command {
     #[command(after_help = "Examples:
   keepsake openapi > openapi.json
   keepsake openapi --admin > openapi-admin.json")]
-    Openapi(operator::OpenapiArgs),
+    Openapi {
+        /// The document of the operator API
+        #[arg(long)]
+        admin: bool,
+    },
     /// Prints a shell's completions
     Completions(completions::CompletionsArgs),
     /// Prints the manual page, or writes those of all commands
@@ -263,7 +266,7 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Copy(args) => Box::pin(copy::run(args)).await,
         Command::Session(command) => sessions::run(command).await,
         Command::Audit(args) => sessions::show_audit(args).await,
-        Command::Usage(args) => sessions::show_usage(args).await,
+        Command::Usage(args) => sessions::show_usage(&args).await,
         Command::Key(command) => Box::pin(keys::run(command)).await,
         Command::Erase(args) => erasures::erase(args).await,
         Command::Erasure(command) => erasures::run(command).await,
@@ -282,7 +285,8 @@ async fn run(command: Command) -> Result<(), Failure> {
         Command::Verify(args) => Box::pin(verify::run(args)).await,
         Command::Blobs(blobs::BlobCommand::Move(args)) => blobs::run(args).await,
         Command::Model(command) => models::run(command).await,
-        Command::Openapi(args) => operator::print_openapi(&args),
+        Command::Openapi { admin: true } => output::print(keepsake_server::operator_openapi()),
+        Command::Openapi { admin: false } => output::print(keepsake_server::openapi()),
         Command::Completions(args) => completions::print_completions(&args),
         Command::Man(args) => manual::print_manual(Cli::command(), &args),
     }

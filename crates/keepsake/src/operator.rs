@@ -26,17 +26,6 @@ use database::CommandDatabase;
 use target::OperatorApi;
 
 #[derive(Debug, Args)]
-pub(crate) struct OpenapiArgs {
-    /// The document of the operator API
-    #[arg(long)]
-    admin: bool,
-}
-
-pub(crate) fn print_openapi(args: &OpenapiArgs) -> Result<(), Failure> {
-    print(if args.admin { keepsake_server::operator_openapi() } else { keepsake_server::openapi() })
-}
-
-#[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {
     #[command(flatten)]
     sources: SourceArgs,

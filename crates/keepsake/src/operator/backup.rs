@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use keepsake_blobs::BlobUrl;
 use keepsake_client::Url;
-use keepsake_config::{Failure, FailureClass, IndexUrl, Settings, SourceArgs};
+use keepsake_config::{Failure, FailureClass, IndexUrl, Settings};
 use keepsake_core::Timestamp;
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::{FileContents, FileCounts, FileState, SqliteIndex};
@@ -17,7 +17,7 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::database::CommandDatabase;
 use crate::backends::of_index;
-use crate::cli::OutputArgs;
+use crate::cli::LocalArgs;
 use crate::data_dir::{self, FolderLock, folder_of, with_suffix};
 use crate::logs;
 use crate::output::{Printer, bytes, counted, notice, printable};
@@ -46,7 +46,7 @@ pub(crate) struct BackupArgs {
     #[arg(long)]
     force: bool,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: LocalArgs,
 }
 
 #[derive(Debug, Args)]
@@ -62,30 +62,19 @@ pub(crate) struct RestoreArgs {
     #[arg(value_name = "FILE")]
     file: PathBuf,
     #[command(flatten)]
-    place: PlaceArgs,
+    place: LocalArgs,
 }
 
-/// The database.
-#[derive(Debug, Args)]
-struct PlaceArgs {
-    #[command(flatten)]
-    sources: SourceArgs,
-    #[command(flatten)]
-    output: OutputArgs,
-}
-
-impl PlaceArgs {
-    fn settings(&self) -> Result<Settings, Failure> {
-        let settings = CommandDatabase::find(self.sources.clone())?.settings;
-        logs::start(&settings.log, None);
-        Ok(settings)
-    }
+fn settings_of(place: &LocalArgs) -> Result<Settings, Failure> {
+    let settings = CommandDatabase::find(place.sources.clone())?.settings;
+    logs::start(&settings.log, None);
+    Ok(settings)
 }
 
 /// Writes the database into a file; a server may use it meanwhile.
 pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
     let printer = Printer::new(args.place.output.output);
-    let settings = args.place.settings()?;
+    let settings = settings_of(&args.place)?;
     let database = match &settings.index.url {
         IndexUrl::Sqlite { file, .. } => file,
         IndexUrl::Postgres(_) => {
@@ -126,7 +115,7 @@ pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
 /// Replaces the database with a backup, and keeps the old one beside it.
 pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
     let printer = Printer::new(args.place.output.output);
-    let settings = args.place.settings()?;
+    let settings = settings_of(&args.place)?;
     let database = match &settings.index.url {
         IndexUrl::Sqlite { file, .. } => file,
         IndexUrl::Postgres(_) => {

@@ -40,20 +40,14 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 #[derive(Debug, Subcommand)]
 pub(crate) enum JobCommand {
     /// Lists the scheduled jobs and their last runs
-    List(ListJobsArgs),
+    #[command(after_help = "Examples:
+  keepsake job list --config keepsake.toml
+  keepsake job list --server http://127.0.0.1:8081 -o json")]
+    List(TargetArgs),
     /// Runs a job now and waits for its end
     Run(RunJobArgs),
     /// Lists a job's runs, newest first
     History(HistoryArgs),
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Examples:
-  keepsake job list --config keepsake.toml
-  keepsake job list --server http://127.0.0.1:8081 -o json")]
-pub(crate) struct ListJobsArgs {
-    #[command(flatten)]
-    target: TargetArgs,
 }
 
 #[derive(Debug, Args)]
@@ -96,9 +90,9 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
     }
 }
 
-async fn list_jobs(args: ListJobsArgs) -> Result<(), Failure> {
+async fn list_jobs(args: TargetArgs) -> Result<(), Failure> {
     let failed = "the jobs cannot be listed";
-    let (printer, jobs) = call(args.target, failed, Method::GET, &["jobs"], &[], None).await?;
+    let (printer, jobs) = call(args, failed, Method::GET, &["jobs"], &[], None).await?;
     printer.page(&jobs, &JOBS, "there is no job")
 }
 

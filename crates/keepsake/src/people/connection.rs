@@ -40,7 +40,7 @@ impl Connection {
 
     /// As [`StoreConnection::open`].
     pub(super) async fn of_store(args: &StoreArgs) -> Result<Self, Failure> {
-        Self::of_store_named(&args.connection, args.store.as_deref()).await
+        Self::of_store_named(&args.connection, args.named.store.as_deref()).await
     }
 
     /// As [`StoreConnection::open`], for a store that is not given by `--store`.
@@ -145,7 +145,7 @@ impl StoreConnection {
     /// Without a store in the arguments, in a variable or in the context, it is the only
     /// store that the credential may read.
     pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
-        Self::open_named(&args.connection, args.store.as_deref()).await
+        Self::open_named(&args.connection, args.named.store.as_deref()).await
     }
 
     async fn open_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {

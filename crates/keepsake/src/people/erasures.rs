@@ -10,7 +10,7 @@ use super::connection::{Connection, find_store};
 use super::stores::parse_pair;
 use super::undo::folder;
 use super::{confirm, text_of};
-use crate::cli::{ConnectionArgs, given};
+use crate::cli::{ConnectionArgs, example, given};
 use crate::ids::ERASURE;
 use crate::output::{Bytes, Column, Count, Text, Time, bytes, counted, notice, printable};
 
@@ -69,47 +69,36 @@ pub(crate) struct EraseArgs {
 #[derive(Debug, Subcommand)]
 pub(crate) enum ErasureCommand {
     /// Lists the erasures, newest first
-    #[command(
-        visible_alias = "ls",
-        after_help = "Example:
-  keepsake erasure list"
-    )]
-    List(ListErasuresArgs),
+    #[command(visible_alias = "ls", after_help = example("keepsake erasure list"))]
+    List {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        /// Number of erasures
+        #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+        limit: usize,
+    },
     /// Shows what an erasure removed, and when
-    #[command(after_help = "Example:
-  keepsake erasure show erasure_… -o json > receipt.json")]
-    Show(ErasureArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListErasuresArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    /// Number of erasures
-    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
-    limit: usize,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ErasureArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    /// The erasure: erasure_…
-    #[arg(value_name = "ID", value_parser = |given: &str| ERASURE.parse(given))]
-    erasure: String,
+    #[command(after_help = example("keepsake erasure show erasure_… -o json > receipt.json"))]
+    Show {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        /// The erasure: erasure_…
+        #[arg(value_name = "ID", value_parser = |given: &str| ERASURE.parse(given))]
+        erasure: String,
+    },
 }
 
 pub(crate) async fn run(command: ErasureCommand) -> Result<(), Failure> {
     match command {
-        ErasureCommand::List(args) => {
-            let connection = Connection::open(&args.connection)?;
+        ErasureCommand::List { connection, limit } => {
+            let connection = Connection::open(&connection)?;
             let failed = "the erasures cannot be listed";
-            let erasures = connection.first(failed, &["erasures"], &[], args.limit).await?;
+            let erasures = connection.first(failed, &["erasures"], &[], limit).await?;
             connection.printer.first(&erasures, &COLUMNS, "nothing was erased")
         }
-        ErasureCommand::Show(args) => {
-            let connection = Connection::open(&args.connection)?;
-            let id = ERASURE.find(&connection.client, &["erasures"], &[], &args.erasure).await?;
+        ErasureCommand::Show { connection, erasure } => {
+            let connection = Connection::open(&connection)?;
+            let id = ERASURE.find(&connection.client, &["erasures"], &[], &erasure).await?;
             let erasure = connection.get("the erasure cannot be shown", &["erasures", &id], &[]).await?;
             connection.printer.object(&erasure, &FIELDS)
         }

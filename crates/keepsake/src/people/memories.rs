@@ -23,7 +23,7 @@ use super::readers::{self, ReadersArgs};
 use super::search::SearchArgs;
 use super::undo::OwnChanges;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
-use crate::cli::{MomentArgs, StoreArgs, parse_period};
+use crate::cli::{MomentArgs, StoreArgs, example, parse_period};
 use crate::failures::unreadable;
 use crate::open_folder::read_at_most;
 use crate::output::{items_of, notice, print, printable};
@@ -52,12 +52,10 @@ pub(crate) enum MemoryCommand {
     /// Creates a memory or replaces its content, from a file or stdin
     Put(PutArgs),
     /// Opens a memory in the editor, and saves it unless somebody else changed it
-    #[command(after_help = "Example:
-  EDITOR='code --wait' keepsake memory edit notes.md")]
+    #[command(after_help = example("EDITOR='code --wait' keepsake memory edit notes.md"))]
     Edit(PathArgs),
     /// Moves or renames a memory or a directory
-    #[command(after_help = "Example:
-  keepsake memory mv notes.md archive/notes.md")]
+    #[command(after_help = example("keepsake memory mv notes.md archive/notes.md"))]
     Mv(MvArgs),
     /// Deletes memories; their history is kept for the retention
     #[command(after_help = "Examples:
@@ -83,8 +81,7 @@ pub(crate) enum MemoryCommand {
     /// Writes an earlier version back as a new version, also of a deleted memory
     Restore(RestoreArgs),
     /// Removes the content and the path of a version, permanently
-    #[command(after_help = "Example:
-  keepsake memory redact memver_…")]
+    #[command(after_help = example("keepsake memory redact memver_…"))]
     Redact(RedactArgs),
     /// Lists who was shown a memory or a version
     Readers(ReadersArgs),
@@ -498,7 +495,7 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
     };
     confirm(&question, args.yes)?;
     // The store that was named is not the one of the printed command by default.
-    let of_store = match (&args.store.store, &connection.store_id) {
+    let of_store = match (&args.store.named.store, &connection.store_id) {
         (Some(_), Some(store_id)) => format!(" --store {store_id}"),
         _ => String::new(),
     };

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::failure_of;
 use super::names::put_names;
-use crate::cli::{ConnectionArgs, IdsArgs};
+use crate::cli::{ConnectionArgs, IdsArgs, example};
 use crate::ids::SESSION;
 use crate::output::{Action, Actor, Bytes, Column, Count, Text, Time, items_of, print, printable, text_of};
 
@@ -22,32 +22,23 @@ const EVENTS: [Column; 3] =
 #[derive(Debug, Subcommand)]
 pub(crate) enum SessionCommand {
     /// Lists the sessions, newest first
-    #[command(
-        visible_alias = "ls",
-        after_help = "Example:
-  keepsake session list --all"
-    )]
-    List(ListSessionsArgs),
+    #[command(visible_alias = "ls", after_help = example("keepsake session list --all"))]
+    List {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        /// Includes archived sessions
+        #[arg(short, long)]
+        all: bool,
+        /// Number of sessions
+        #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+        limit: usize,
+    },
     /// Shows a session and the stores attached to it
-    #[command(after_help = "Example:
-  keepsake session show sesn_…")]
+    #[command(after_help = example("keepsake session show sesn_…"))]
     Show(SessionArgs),
     /// Lists the tool calls of a session, oldest first
-    #[command(after_help = "Example:
-  keepsake session events sesn_… --follow")]
+    #[command(after_help = example("keepsake session events sesn_… --follow"))]
     Events(SessionEventsArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListSessionsArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    /// Includes archived sessions
-    #[arg(short, long)]
-    all: bool,
-    /// Number of sessions
-    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
-    limit: usize,
 }
 
 #[derive(Debug, Args)]
@@ -82,25 +73,19 @@ pub(crate) struct AuditLogArgs {
     ids: IdsArgs,
 }
 
-#[derive(Debug, Args)]
-pub(crate) struct UsageArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-}
-
 pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
     match command {
-        SessionCommand::List(args) => list(args).await,
+        SessionCommand::List { connection, all, limit } => list(&connection, all, limit).await,
         SessionCommand::Show(args) => show(args).await,
         SessionCommand::Events(args) => events(args).await,
     }
 }
 
-async fn list(args: ListSessionsArgs) -> Result<(), Failure> {
-    let connection = Connection::open(&args.connection)?;
-    let query = [("include_archived", args.all.then_some("true"))];
+async fn list(args: &ConnectionArgs, all: bool, limit: usize) -> Result<(), Failure> {
+    let connection = Connection::open(args)?;
+    let query = [("include_archived", all.then_some("true"))];
     let failed = "the sessions cannot be listed";
-    let sessions = connection.first(failed, &["sessions"], &query, args.limit).await?;
+    let sessions = connection.first(failed, &["sessions"], &query, limit).await?;
     let columns = [
         ("ID", "/id", Text),
         ("TITLE", "/title", Text),
@@ -220,8 +205,8 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
 }
 
 /// Shows the size of every memory store, and their sum.
-pub(crate) async fn show_usage(args: UsageArgs) -> Result<(), Failure> {
-    let connection = Connection::open(&args.connection)?;
+pub(crate) async fn show_usage(args: &ConnectionArgs) -> Result<(), Failure> {
+    let connection = Connection::open(args)?;
     let query = [("include_archived", Some("true"))];
     let failed = "the memory stores cannot be listed";
     let mut stores = connection.list(failed, &["memory_stores"], &query, usize::MAX).await?;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::text_of;
-use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs};
+use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs, StoreNameArgs};
 use crate::failures::unreadable;
 use crate::output::{counted, items_of, print, print_styled, printable};
 
@@ -27,16 +27,8 @@ The tests are in the memory `/.keepsake/tests.yaml` of the store. The exit code 
 pub(crate) struct TestArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// The memory store: its id or its name
-    #[arg(
-        short,
-        long,
-        value_name = "STORE",
-        env = "KEEPSAKE_STORE",
-        hide_env_values = true,
-        help_heading = "Connection"
-    )]
-    store: Option<String>,
+    #[command(flatten)]
+    named: StoreNameArgs,
     /// Runs the tests of this file instead of the store's own
     #[arg(long, value_name = "FILE")]
     file: Option<PathBuf>,
@@ -79,7 +71,7 @@ pub(crate) async fn run(args: TestArgs) -> Result<(), Failure> {
     let format = args.output;
     let output = OutputArgs { output: format.of_object() };
     let connection = ConnectionArgs { server: args.server, output };
-    let connection = Connection::of_store(&StoreArgs { connection, store: args.store }).await?;
+    let connection = Connection::of_store(&StoreArgs { connection, named: args.named }).await?;
     let report = connection.post("the memory store cannot be tested", &["test"], body).await?;
     let results = items_of(&report, "data");
     match format {

@@ -11,7 +11,7 @@ use super::connection::{Connection, find_store};
 use super::memories::REDACTED;
 use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, text_of};
-use crate::cli::{ConnectionArgs, SearchModeArgs, choice, given, moment_text, parse_period};
+use crate::cli::{ConnectionArgs, SearchModeArgs, choice, example, given, moment_text, parse_period};
 use crate::operator;
 use crate::output::{
     Bytes, Column, Count, Period, Printer, Text, Time, counted, items_of, notice, print, printable,
@@ -44,36 +44,30 @@ const FIELDS: [Column; 13] = [
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {
     /// Lists the memory stores, newest first
-    #[command(
-        visible_alias = "ls",
-        after_help = "Example:
-  keepsake store list --all"
-    )]
-    List(ListStoresArgs),
+    #[command(visible_alias = "ls", after_help = example("keepsake store list --all"))]
+    List {
+        #[command(flatten)]
+        connection: ConnectionArgs,
+        /// Includes archived stores
+        #[arg(short, long)]
+        all: bool,
+    },
     /// Shows a memory store
-    #[command(after_help = "Example:
-  keepsake store get notes")]
+    #[command(after_help = example("keepsake store get notes"))]
     Get(ShowStoreArgs),
     /// Creates a memory store
     Create(CreateStoreArgs),
     /// Changes a memory store's name, description, metadata or policies
-    #[command(after_help = "Example:
-  keepsake store update notes --description 'What the support agents know'")]
+    #[command(after_help = example("keepsake store update notes --description 'What the support agents know'"))]
     Update(UpdateStoreArgs),
     /// Makes a memory store read-only, permanently
-    #[command(after_help = "Example:
-  keepsake store archive notes")]
+    #[command(after_help = example("keepsake store archive notes"))]
     Archive(SureStoreArgs),
     /// Deletes a memory store with its memories and their history, permanently
-    #[command(
-        visible_alias = "rm",
-        after_help = "Example:
-  keepsake store delete notes"
-    )]
+    #[command(visible_alias = "rm", after_help = example("keepsake store delete notes"))]
     Delete(SureStoreArgs),
     /// Shows a memory store's size, limits and largest memories
-    #[command(after_help = "Example:
-  keepsake store usage notes")]
+    #[command(after_help = example("keepsake store usage notes"))]
     Usage(ShowStoreArgs),
     /// Makes a memory store as it was at a time
     Restore(RestoreStoreArgs),
@@ -81,15 +75,6 @@ pub(crate) enum StoreCommand {
     Fork(ForkStoreArgs),
     /// Shows what changed since a moment of the past, or what differs from another store
     Diff(DiffStoreArgs),
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ListStoresArgs {
-    #[command(flatten)]
-    connection: ConnectionArgs,
-    /// Includes archived stores
-    #[arg(short, long)]
-    all: bool,
 }
 
 #[derive(Debug, Args)]
@@ -128,6 +113,12 @@ pub(crate) struct ShowStoreArgs {
     store: Option<String>,
 }
 
+impl ShowStoreArgs {
+    async fn open(&self) -> Result<Connection, Failure> {
+        Connection::of_store_named(&self.connection, self.store.as_deref()).await
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   keepsake store diff notes --from 2026-11-20
@@ -135,10 +126,7 @@ pub(crate) struct ShowStoreArgs {
   keepsake store diff notes --other notes-copy")]
 pub(crate) struct DiffStoreArgs {
     #[command(flatten)]
-    connection: ConnectionArgs,
-    /// The memory store: its id or its name [default: the context's]
-    #[arg(value_name = "STORE", env = "KEEPSAKE_STORE", hide_env = true)]
-    store: Option<String>,
+    shown: ShowStoreArgs,
     /// The earlier moment: 2026-11-20 or 2026-11-20T09:00:00Z, or 2h, 3d or 1w ago [default: the
     /// oldest that can be shown; with --other, now]
     #[arg(long, value_name = "TIME", value_parser = moment_text)]
@@ -213,7 +201,7 @@ pub(crate) struct SureStoreArgs {
 
 pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
     match command {
-        StoreCommand::List(args) => list(args).await,
+        StoreCommand::List { connection, all } => list(&connection, all).await,
         StoreCommand::Get(args) => show(args).await,
         StoreCommand::Create(args) => create(args).await,
         StoreCommand::Update(args) => update(args).await,
@@ -226,13 +214,13 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
     }
 }
 
-async fn list(args: ListStoresArgs) -> Result<(), Failure> {
-    let connection = Connection::open(&args.connection)?;
-    let query = [("include_archived", args.all.then_some("true"))];
+async fn list(args: &ConnectionArgs, all: bool) -> Result<(), Failure> {
+    let connection = Connection::open(args)?;
+    let query = [("include_archived", all.then_some("true"))];
     let failed = "the memory stores cannot be listed";
     let stores = connection.list(failed, &["memory_stores"], &query, usize::MAX).await?;
     let mut columns = COLUMNS.to_vec();
-    if args.all {
+    if all {
         columns.push(("ARCHIVED", "/archived_at", Time));
     }
     let none = "there is no memory store: `keepsake store create NAME` creates one";
@@ -240,7 +228,7 @@ async fn list(args: ListStoresArgs) -> Result<(), Failure> {
 }
 
 async fn show(args: ShowStoreArgs) -> Result<(), Failure> {
-    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let connection = args.open().await?;
     let store = connection.get("the memory store cannot be shown", &[], &[]).await?;
     connection.printer.object(&store, &FIELDS)
 }
@@ -301,7 +289,7 @@ async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
 }
 
 async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
-    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let connection = args.open().await?;
     let usage = connection.get("the usage cannot be shown", &["usage"], &[]).await?;
     let fields = [
         ("memories", "/memory_count", Count),
@@ -329,7 +317,7 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
 }
 
 async fn diff(args: DiffStoreArgs) -> Result<(), Failure> {
-    let connection = Connection::of_store_named(&args.connection, args.store.as_deref()).await?;
+    let connection = args.shown.open().await?;
     let other = match &args.other {
         Some(other) => Some(find_store(&connection.client, other).await?),
         None => None,

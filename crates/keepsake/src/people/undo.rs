@@ -11,7 +11,7 @@ use super::connection::Connection;
 use super::names::put_names;
 use super::sessions::find_session;
 use super::{agent_path, api_path, confirm, text_of};
-use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, given, parse_moment};
+use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_moment};
 use crate::ids::{API_KEY, SESSION};
 use crate::output::{Actor, Text, counted, items_of, notice, printable};
 use crate::shell::shell_word;
@@ -98,8 +98,7 @@ pub(crate) struct RestoreStoreArgs {
 }
 
 #[derive(Debug, Args)]
-#[command(after_help = "Example:
-  keepsake store fork notes 'notes, for a try'")]
+#[command(after_help = example("keepsake store fork notes 'notes, for a try'"))]
 pub(crate) struct ForkStoreArgs {
     #[command(flatten)]
     connection: ConnectionArgs,
