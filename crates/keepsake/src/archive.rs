@@ -23,6 +23,7 @@ use clap::Args;
 use keepsake_archive::plan::OnConflict;
 
 use crate::cli::{MomentArgs, StoreArgs, choice};
+use crate::output::{Column, Text};
 
 pub(crate) use export::run as export;
 pub(crate) use import::{now, run as import};
@@ -47,6 +48,10 @@ pub(crate) struct ExportArgs {
     #[command(flatten)]
     moment: MomentArgs,
 }
+
+/// The columns of what became of each memory.
+pub(crate) const RESULTS: [Column; 3] =
+    [("RESULT", "/result", Text), ("PATH", "/path", Text), ("REASON", "/reason", Text)];
 
 /// The choices of `--on-conflict`.
 pub(crate) const ON_CONFLICT: &[(&str, &str)] = &[

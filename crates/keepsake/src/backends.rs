@@ -114,7 +114,9 @@ pub(crate) async fn open_blobs(
 async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLock>), Failure> {
     match &settings.url {
         IndexUrl::Sqlite { url, file } => {
-            let (index, lock) = open_sqlite(url, file).await?;
+            data_dir::make_private_file(file)?;
+            let lock = FolderLock::take(file)?;
+            let index = SqliteIndex::open(url).await.map_err(of_index(format!("index.url {url}")))?;
             Ok((index.into(), Some(lock)))
         }
         IndexUrl::Postgres(url) => {
@@ -132,13 +134,6 @@ async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLoc
     }
 }
 
-async fn open_sqlite(url: &str, file: &Path) -> Result<(SqliteIndex, FolderLock), Failure> {
-    data_dir::make_private_file(file)?;
-    let lock = FolderLock::take(file)?;
-    let index = SqliteIndex::open(url).await.map_err(of_index(format!("index.url {url}")))?;
-    Ok((index, lock))
-}
-
 /// For `map_err`: puts `what` before an error of the index, and classifies it.
 pub(crate) fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
     move |error| {
@@ -150,10 +145,9 @@ pub(crate) fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
 /// Migrates a database to the schema of this binary; returns what changed.
 pub(crate) async fn migrate(url: &IndexUrl, distributes: bool) -> Result<MigrationReport, Failure> {
     match url {
-        IndexUrl::Sqlite { url, .. } if distributes => Err(Failure::of_class(
-            FailureClass::Failed,
-            format!("the database {url} is a file, which cannot be distributed"),
-        )),
+        IndexUrl::Sqlite { url, .. } if distributes => {
+            Err(Failure::new(format!("the database {url} is a file, which cannot be distributed")))
+        }
         IndexUrl::Sqlite { url, file } => {
             data_dir::make_private_file(file)?;
             let _lock = FolderLock::take(file)?;

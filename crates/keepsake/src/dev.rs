@@ -198,11 +198,20 @@ async fn find_or_create_store(
     let failed = || Failure::of("the index");
     let tenant_id = match find_tenant(index, known).await.map_err(failed())? {
         Some(tenant_id) => tenant_id,
-        None => create_tenant(engine).await?,
+        None => {
+            let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
+            let made = engine.tenants.create(new, Auditor::OperatorCli).await;
+            made.map_err(Failure::of("the tenant was not created"))?.tenant_id
+        }
     };
     let store_id = match find_store(index, tenant_id, known).await.map_err(failed())? {
         Some(store_id) => store_id,
-        None => create_store(engine, tenant_id).await?,
+        None => {
+            let failed = || Failure::of("the memory store was not created");
+            let draft = StoreDraft { name: NAME.to_owned(), ..StoreDraft::default() };
+            let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed())?;
+            engine.stores.create(&operator, draft, None).await.map_err(failed())?.store_id
+        }
     };
     Ok((tenant_id, store_id))
 }
@@ -252,23 +261,6 @@ fn only_or_named<T>(all: &[T], name: impl Fn(&T) -> &str) -> Option<&T> {
         [only] => named.or(Some(only)),
         _ => named,
     }
-}
-
-async fn create_tenant(engine: &Engine) -> Result<TenantId, Failure> {
-    let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
-    let tenant = engine
-        .tenants
-        .create(new, Auditor::OperatorCli)
-        .await
-        .map_err(Failure::of("the tenant was not created"))?;
-    Ok(tenant.tenant_id)
-}
-
-async fn create_store(engine: &Engine, tenant_id: TenantId) -> Result<StoreId, Failure> {
-    let failed = || Failure::of("the memory store was not created");
-    let draft = StoreDraft { name: NAME.to_owned(), ..StoreDraft::default() };
-    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed())?;
-    Ok(engine.stores.create(&operator, draft, None).await.map_err(failed())?.store_id)
 }
 
 /// The content of a JSON file; `None` if it is missing or has another format.

@@ -26,27 +26,13 @@ pub(crate) enum Access {
 }
 
 impl Access {
-    /// The mode of new directories, before the umask.
-    pub(crate) const fn directory_mode(self) -> u32 {
-        match self {
-            Self::OwnerOnly => 0o700,
-            Self::ByUmask => 0o777,
-        }
-    }
-
-    const fn of_file(self) -> Mode {
-        let owner = Mode::RUSR.union(Mode::WUSR);
-        match self {
-            Self::OwnerOnly => owner,
-            Self::ByUmask => owner.union(Mode::RGRP).union(Mode::WGRP).union(Mode::ROTH).union(Mode::WOTH),
-        }
-    }
-
-    const fn of_directory(self) -> Mode {
-        match self {
-            Self::OwnerOnly => Mode::RWXU,
-            Self::ByUmask => Mode::RWXU.union(Mode::RWXG).union(Mode::RWXO),
-        }
+    /// The modes of new files and directories, before the umask.
+    const fn modes(self) -> (Mode, Mode) {
+        let (file, directory) = match self {
+            Self::OwnerOnly => (0o600, 0o700),
+            Self::ByUmask => (0o666, 0o777),
+        };
+        (Mode::from_raw_mode(file), Mode::from_raw_mode(directory))
     }
 }
 
@@ -144,7 +130,7 @@ impl FolderEntry {
 
     pub(crate) fn create_new(&self, access: Access) -> io::Result<File> {
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let file = openat(&self.directory, &self.name, flags, access.of_file())?;
+        let file = openat(&self.directory, &self.name, flags, access.modes().0)?;
         Ok(File::from(file))
     }
 
@@ -265,7 +251,7 @@ fn open_directory(parent: BorrowedFd<'_>, name: &OsStr) -> io::Result<OwnedFd> {
 }
 
 fn make_directory(parent: BorrowedFd<'_>, name: &OsStr, access: Access) -> io::Result<()> {
-    match mkdirat(parent, name, access.of_directory()) {
+    match mkdirat(parent, name, access.modes().1) {
         Ok(()) | Err(Errno::EXIST) => Ok(()),
         Err(error) => Err(error.into()),
     }

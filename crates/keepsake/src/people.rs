@@ -17,6 +17,7 @@ pub(crate) mod undo;
 
 use keepsake_config::Failure;
 use keepsake_core::nfc;
+use serde_json::Value;
 
 pub(crate) use crate::failures::failure_of;
 pub(crate) use crate::output::text_of;
@@ -41,6 +42,16 @@ pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
 
 /// The directory of all memories in the paths of agents.
 const AGENT_ROOT: &str = "/memories";
+
+/// Shown for a path that was removed by a redaction.
+const REDACTED: &str = "(redacted)";
+
+/// Shows the path of each item as agents see it.
+fn put_agent_paths(items: &mut [Value]) {
+    for item in items {
+        item["path"] = item["path"].as_str().map_or_else(|| REDACTED.to_owned(), agent_path).into();
+    }
+}
 
 /// The path as agents see it, without characters that control a terminal.
 pub(crate) fn agent_path(path: &str) -> String {

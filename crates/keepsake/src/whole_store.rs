@@ -147,7 +147,10 @@ impl<'a> Changes<'a> {
         let mut changes = Self { store, place: None };
         changes.place = match changes.page(END).await {
             Ok(page) => Some(page.next_after),
-            Err(error) if is_without_changes(&error) => None,
+            // A session's token may not list them, since they name the actors of the whole store.
+            Err(error) if matches!(class_of(&error), FailureClass::NotFound | FailureClass::NotAllowed) => {
+                None
+            }
             Err(error) => return Err(failed(error)),
         };
         Ok(changes)
@@ -176,12 +179,6 @@ impl<'a> Changes<'a> {
         }
         Err(too_fast())
     }
-}
-
-/// Whether a store can be listed but its changes cannot: a session's token may not, since
-/// they name the actors of the whole store.
-fn is_without_changes(error: &ClientError) -> bool {
-    matches!(class_of(error), FailureClass::NotFound | FailureClass::NotAllowed)
 }
 
 fn failed(error: ClientError) -> Failure {

@@ -1,15 +1,14 @@
 //! `keepsake export`: receives the archive that the server makes.
 
-use std::fs::{self, DirBuilder, File, TryLockError};
+use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Cursor, Read, Write};
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use indicatif::HumanBytes;
 use keepsake_archive::Damage;
 use keepsake_archive::format::{INDEX, MANIFEST, Manifest, VERSIONS};
-use keepsake_archive::verified::{MAX_MANIFEST_BYTES, Prefix, verify};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_archive::verified::{Prefix, read_manifest, verify};
+use keepsake_config::Failure;
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -172,20 +171,17 @@ impl PartialExport {
     /// Creates the folder, or empties that of an export that was stopped.
     fn make(target: &Path, store_id: &str, access: Access) -> Result<Self, Failure> {
         let path = with_suffix(target, PARTIAL);
-        let conflict = |text: String| Failure::of_class(FailureClass::Conflict, text);
-        let exists = || conflict(format!("{} exists: choose another name", target.display()));
-        let refused =
-            |reason: &str| conflict(format!("{} exists and {reason}: choose another name", path.display()));
+        let exists = || Failure::conflict(format!("{} exists: choose another name", target.display()));
+        let refused = |reason: &str| {
+            Failure::conflict(format!("{} exists and {reason}: choose another name", path.display()))
+        };
         let in_use = || refused("another export writes it");
         let foreign = || refused("is not an unfinished export");
         if fs::symlink_metadata(target).is_ok() {
             return Err(exists());
         }
-        match DirBuilder::new().mode(access.directory_mode()).create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            created => created.map_err(unusable(&path))?,
-        }
         let entry = entry_of(&path).map_err(unusable(&path))?;
+        entry.make_directory(access).map_err(unusable(&path))?;
         if !entry.is_directory().map_err(unusable(&path))? {
             return Err(foreign());
         }
@@ -328,10 +324,8 @@ fn write(
         (unpacked.map_err(|stopped| stopped.failure(damaged))?, None)
     };
     verify(&unpacked, &Prefix::new("/"), |_| {}).map_err(damaged)?;
-    let folder = unpacked.into_folder();
-    let manifest = folder.read(MANIFEST, MAX_MANIFEST_BYTES);
-    let manifest = manifest.map_err(|reason| Failure::new(format!("{MANIFEST} {reason}")))?;
-    let manifest: Manifest = serde_json::from_slice(&manifest).map_err(Failure::of(MANIFEST))?;
+    let manifest = read_manifest(&unpacked).map_err(damaged)?;
+    let folder = unpacked.folder;
     require(&manifest).map_err(damaged)?;
     if let Some(file) = packed {
         file.sync_all().and_then(|()| fs::rename(partial.join(PACKED), target)).map_err(failed())?;

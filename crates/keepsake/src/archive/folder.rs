@@ -1,12 +1,12 @@
 //! Reading and writing below a folder without following symbolic links.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use keepsake_config::Failure;
 
-use crate::open_folder::{Access, OpenFolder};
+use crate::open_folder::{Access, OpenFolder, read_at_most};
 
 /// A folder whose files are named by relative paths with `/`.
 #[derive(Debug)]
@@ -59,15 +59,9 @@ impl Folder {
     /// Reads a file of at most this size. The error is the reason, without the file's
     /// name.
     pub(super) fn read(&self, name: &str, max_bytes: u64) -> Result<Vec<u8>, String> {
-        let mut bytes = Vec::new();
-        let file = self.open_file(name)?;
-        file.take(max_bytes + 1)
-            .read_to_end(&mut bytes)
-            .map_err(|error| format!("cannot be read: {error}"))?;
-        if bytes.len() as u64 > max_bytes {
-            return Err(format!("is larger than {max_bytes} bytes"));
-        }
-        Ok(bytes)
+        let bytes = read_at_most(self.open_file(name)?, max_bytes);
+        let bytes = bytes.map_err(|error| format!("cannot be read: {error}"))?;
+        bytes.ok_or_else(|| format!("is larger than {max_bytes} bytes"))
     }
 
     /// All files below a directory, relative to the folder; a missing directory has none.

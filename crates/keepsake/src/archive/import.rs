@@ -6,7 +6,7 @@ use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::{Prefix, SourceListing};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::{MemoryPath, Timestamp};
 
 use super::room::Room;
@@ -45,14 +45,11 @@ pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
     if on_conflict == OnConflict::Fail && conflicts > 0 {
         let first = outcomes.conflicts().next().map(agent_path).unwrap_or_default();
         report::print(&mut outcomes.only_refusals(), &connection.printer, args.dry_run)?;
-        return Err(Failure::of_class(
-            FailureClass::Conflict,
-            format!(
-                "nothing was imported: the memory store has something else at {} paths, the first is {first}; \
-                 --on-conflict skip or replace imports the rest",
-                HumanCount(conflicts as u64)
-            ),
-        ));
+        return Err(Failure::conflict(format!(
+            "nothing was imported: the memory store has something else at {} paths, the first is {first}; \
+             --on-conflict skip or replace imports the rest",
+            HumanCount(conflicts as u64)
+        )));
     }
     if let Some(room) = Room::of(&connection.store).await? {
         steps = room.refuse_large(steps, &mut outcomes);
@@ -121,5 +118,5 @@ fn tell_left_out(found: &SourceListing) {
 }
 
 fn no_source() -> Failure {
-    Failure::of_class(FailureClass::Usage, "no source: SOURCE or --from-url is required")
+    Failure::usage("no source: SOURCE or --from-url is required")
 }

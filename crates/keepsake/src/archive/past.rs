@@ -12,7 +12,7 @@ use keepsake_archive::format::{VersionLine, blob_file};
 use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::SourceListing;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -75,7 +75,7 @@ pub(crate) async fn import_into(
 ) -> Result<Report, Failure> {
     if found.versions.is_empty() {
         let text = "the source has no versions: `keepsake export --versions` writes them";
-        return Err(Failure::of_class(FailureClass::Usage, text));
+        return Err(Failure::usage(text));
     }
     let lines = std::mem::take(&mut found.versions);
     let (history, left_out) = history_of(lines, &found.items)?;
@@ -174,8 +174,7 @@ async fn count_imported(store: &StoreApi, history: &[ImportVersion]) -> Result<u
     if begins_with {
         return Ok(listed.len());
     }
-    Err(Failure::of_class(
-        FailureClass::Conflict,
+    Err(Failure::conflict(
         "the memory store has versions that are not the first ones of the archive: a history is \
          imported into an empty memory store",
     ))

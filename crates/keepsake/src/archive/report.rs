@@ -7,7 +7,8 @@ use keepsake_archive::report::{Class, Report, ReportEntry};
 use keepsake_config::{Failure, FailureClass};
 use serde_json::{Value, json};
 
-use crate::output::{Printer, Text, counted, notice, printable};
+use super::RESULTS;
+use crate::output::{Printer, counted, notice, printable};
 use crate::people::agent_path;
 
 /// More files with the same result and reason are one row of the table.
@@ -29,9 +30,8 @@ pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) ->
     } else {
         files.map(|file| item(&file.path, file)).collect()
     };
-    let columns = [("RESULT", "/result", Text), ("PATH", "/path", Text), ("REASON", "/reason", Text)];
     if !printer.is_table() || !items.is_empty() {
-        printer.items(&items, &columns, "")?;
+        printer.items(&items, &RESULTS, "")?;
     }
     if printer.is_table() {
         crate::output::print(&summary(report, is_dry_run))?;

@@ -32,7 +32,7 @@ pub(super) enum Contents {
 /// An archive that was read once from one file. Its lists are in a folder.
 #[derive(Debug)]
 pub(super) struct UnpackedArchive {
-    folder: Folder,
+    pub(super) folder: Folder,
     contents: HashMap<String, (ContentHash, u64)>,
 }
 
@@ -90,10 +90,6 @@ impl UnpackedArchive {
             }
         })?;
         Ok(unpacked)
-    }
-
-    pub(super) fn into_folder(self) -> Folder {
-        self.folder
     }
 }
 

@@ -6,15 +6,10 @@ use keepsake_config::{Failure, FailureClass};
 use tokio_util::sync::CancellationToken;
 
 use super::pass::StoreCopy;
-use crate::output::notice;
-use crate::store_changes::StoreChanges;
+use crate::store_changes::{LastProblem, SAFETY_INTERVAL, StoreChanges};
 
-/// The interval of rounds without a change: the target may have been changed.
-const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
 /// How long a round may take after the signal that ends it.
 const END_LIMIT: Duration = Duration::from_secs(10);
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Copies every change until a signal. Waits for servers that cannot be reached; fails only if
 /// another attempt cannot help.
@@ -24,8 +19,7 @@ pub(super) async fn run(
     ending: &CancellationToken,
 ) -> Result<(), Failure> {
     let mut changes = StoreChanges::default();
-    let mut backoff = FIRST_BACKOFF;
-    let mut last_problem = String::new();
+    let mut last_problem = LastProblem::none();
     loop {
         let round = async {
             if copy.source.is_keepsake {
@@ -47,28 +41,15 @@ pub(super) async fn run(
         }
         copy.tell_step()?;
         let problem = match done {
-            Ok(()) => {
-                backoff = FIRST_BACKOFF;
-                String::new()
+            Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::NotAllowed) => {
+                return Err(failure);
             }
-            Err(failure) => match failure.class() {
-                FailureClass::NotFound | FailureClass::NotAllowed => return Err(failure),
-                _ => failure.to_string(),
-            },
+            done => done.map_err(|failure| failure.to_string()),
         };
-        if problem != last_problem {
-            notice(&if problem.is_empty() {
-                "copied again".to_owned()
-            } else {
-                format!("{problem}; trying again")
-            });
-        }
-        last_problem = problem;
+        last_problem.note(problem, "copied again");
         let wait = async {
-            if !last_problem.is_empty() {
-                tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(MAX_BACKOFF);
-                return;
+            if last_problem.is_some() {
+                return last_problem.wait().await;
             }
             let is_told = changes.are_told();
             tokio::select! {
@@ -77,7 +58,7 @@ pub(super) async fn run(
             }
             // A round lists the whole store of another server, so a change starts a round only after
             // the interval. Without a stream, the interval has passed.
-            if is_told && !copy.is_target_keepsake() {
+            if is_told && !copy.to.is_keepsake {
                 tokio::time::sleep(every).await;
             }
         };

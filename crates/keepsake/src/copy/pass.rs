@@ -48,7 +48,7 @@ pub(super) struct StoreCopy {
     pub(super) source: StoreListing,
     /// `None`: the store is created before the first write.
     target: Option<StoreListing>,
-    to: Arc<Server>,
+    pub(super) to: Arc<Server>,
     pair: StorePair,
     options: Options,
     limits: Limits,
@@ -108,10 +108,6 @@ impl StoreCopy {
         Ok(begins)
     }
 
-    pub(super) fn is_target_keepsake(&self) -> bool {
-        self.to.is_keepsake
-    }
-
     /// Refuses what must not begin at all.
     fn check_first(&self, plan: &Plan) -> Result<(), Failure> {
         let (name, conflicts) = (&self.pair.to_name, plan.report.conflicts().count());
@@ -141,7 +137,7 @@ impl StoreCopy {
             target
         } else {
             let made = self.to.create_store(&self.pair.from, &self.pair.to_name).await?;
-            self.receipt.created(&made.id);
+            self.receipt.to_id = Some(made.id.clone());
             let made = StoreListing::new(&self.to, made.id);
             if made.is_keepsake {
                 self.limits = Limits::read(&made).await?;
@@ -311,7 +307,7 @@ impl StoreCopy {
                 None => self.receipt.differs(path, "was copied, and is missing"),
             }
         }
-        self.receipt.verify(verified);
+        self.receipt.verified = Some(verified);
         Ok(())
     }
 }

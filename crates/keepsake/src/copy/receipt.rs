@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use indicatif::HumanCount;
 use keepsake_archive::report::{Outcome, Report};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::Failure;
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 
 use super::not_held::NotHeld;
 use super::plan::Plan;
 use super::server::StorePair;
-use crate::output::{Printer, Text, notice, printable};
+use crate::archive::RESULTS;
+use crate::output::{Printer, notice, printable};
 
 /// Lines about what the target cannot hold; the receipt in JSON has all.
 const MAX_TOLD: usize = 50;
@@ -25,7 +26,7 @@ const COUNTS: [&str; 4] = ["created", "replaced", "moved", "deleted"];
 pub(super) struct Receipt {
     from_id: String,
     from_name: String,
-    to_id: Option<String>,
+    pub(super) to_id: Option<String>,
     to_name: String,
     is_created: bool,
     counts: BTreeMap<&'static str, u64>,
@@ -38,7 +39,7 @@ pub(super) struct Receipt {
     /// Memories that only the target has, and keeps.
     only_in_target: usize,
     /// Memories that are as they were copied; `None`: they were not compared.
-    verified: Option<usize>,
+    pub(super) verified: Option<usize>,
     pub(super) not_held: Vec<NotHeld>,
     /// What is not equal, by path: the result and the reason. Of a dry run, the whole plan.
     noted: BTreeMap<String, (&'static str, Option<String>)>,
@@ -63,10 +64,6 @@ impl Receipt {
             noted: BTreeMap::new(),
             has_conflicts: false,
         }
-    }
-
-    pub(super) fn created(&mut self, id: &str) {
-        self.to_id = Some(id.to_owned());
     }
 
     pub(super) fn count(&mut self, what: &'static str) {
@@ -103,10 +100,6 @@ impl Receipt {
 
     pub(super) fn refuse(&mut self, path: &MemoryPath, reason: String) {
         self.noted.insert(path.as_str().to_owned(), ("refused", Some(reason)));
-    }
-
-    pub(super) fn verify(&mut self, count: usize) {
-        self.verified = Some(count);
     }
 
     /// Notes a memory that is not as it was copied, unless it is known to differ.
@@ -231,9 +224,8 @@ pub(super) fn print<'a>(
     if printer.is_table() {
         for receipt in &receipts {
             let items: Vec<_> = receipt.items().collect();
-            let columns = [("RESULT", "/result", Text), ("PATH", "/path", Text), ("REASON", "/reason", Text)];
             if !items.is_empty() {
-                printer.items(&items, &columns, "")?;
+                printer.items(&items, &RESULTS, "")?;
             }
             if receipt.not_shown() > 0 {
                 crate::output::print(&format!("and {} more\n", HumanCount(receipt.not_shown() as u64)))?;
@@ -260,6 +252,6 @@ pub(super) fn result<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Result<
         (_, true) => {
             Err(Failure::conflict(format!("{wrong} memories were not copied: the target has something else")))
         }
-        (_, false) => Err(Failure::of_class(FailureClass::Failed, format!("{wrong} memories are not equal"))),
+        (_, false) => Err(Failure::new(format!("{wrong} memories are not equal"))),
     }
 }

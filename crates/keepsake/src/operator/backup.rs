@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use keepsake_blobs::BlobUrl;
 use keepsake_client::Url;
-use keepsake_config::{Failure, FailureClass, IndexUrl, Settings};
+use keepsake_config::{Failure, IndexUrl, Settings};
 use keepsake_core::Timestamp;
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::{FileContents, FileCounts, FileState, SqliteIndex};
@@ -81,18 +81,9 @@ pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
             return refer_to_postgres(&settings, &printer, &dump_of(&settings, &args.file));
         }
     };
-    let failed = || format!("{} was not backed up", database.display());
-    if !database.exists() {
-        return Err(Failure::not_found("the file does not exist: name it with --config or --data-dir")
-            .within(failed()));
-    }
-    let is_same = |file: &Path| file.canonicalize().ok() == database.canonicalize().ok();
-    if args.file.exists() && is_same(&args.file) {
-        return Err(Failure::usage("FILE is the database itself: name another file").within(failed()));
-    }
-    refuse_to_overwrite(&args).map_err(|failure| failure.within(failed()))?;
-    let (_, copy, contents) = copy(database, &args.file).await.map_err(|failure| failure.within(failed()))?;
-    refuse_beside_a_log(&args.file).map_err(|failure| failure.within(failed()))?;
+    let copied = copy_of(database, &args).await;
+    let (copy, contents) =
+        copied.map_err(|failure| failure.within(format_args!("{} was not backed up", database.display())))?;
     let placed = if args.force { copy.persist(&args.file) } else { copy.persist_noclobber(&args.file) };
     placed.map_err(|error| match error.error.kind() {
         ErrorKind::AlreadyExists => exists(&args.file),
@@ -112,6 +103,20 @@ pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
     Ok(())
 }
 
+/// A copy of the database beside the file that it gets the name of.
+async fn copy_of(database: &Path, args: &BackupArgs) -> Result<(TempPath, FileContents), Failure> {
+    if !database.exists() {
+        return Err(Failure::not_found("the file does not exist: name it with --config or --data-dir"));
+    }
+    if args.file.exists() && args.file.canonicalize().ok() == database.canonicalize().ok() {
+        return Err(Failure::usage("FILE is the database itself: name another file"));
+    }
+    refuse_to_overwrite(args)?;
+    let (_, copy, contents) = copy(database, &args.file).await?;
+    refuse_beside_a_log(&args.file)?;
+    Ok((copy, contents))
+}
+
 /// Replaces the database with a backup, and keeps the old one beside it.
 pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
     let printer = Printer::new(args.place.output.output);
@@ -122,8 +127,9 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
             return refer_to_postgres(&settings, &printer, &restoration_of(&settings, &args));
         }
     };
-    let failed = || format!("{} was not restored", database.display());
-    let (kept, contents) = replace(database, &args.file).await.map_err(|failure| failure.within(failed()))?;
+    let (kept, contents) = replace(database, &args.file)
+        .await
+        .map_err(|failure| failure.within(format_args!("{} was not restored", database.display())))?;
     let mut report = report_of(database, &contents, &settings)?;
     report["replaced"] = kept.as_ref().map(|kept| kept.display().to_string()).into();
     printer.done(&report, || sentence("restored", database, &report, &contents.counts))?;
@@ -329,8 +335,7 @@ fn refer_to_postgres(settings: &Settings, printer: &Printer, commands: &[String]
     if settings.blobs.url != BlobUrl::Index {
         notice(&format!("content is in {}: see {BUCKETS} for the bucket, and the order", settings.blobs.url));
     }
-    Err(Failure::of_class(
-        FailureClass::Failed,
+    Err(Failure::new(
         "nothing was done: the database is on Postgres, whose own tools do this. Run the commands above as a \
          superuser or a role with BYPASSRLS: write its name into the URL, unless the one there is such a role. \
          PGPASSWORD or ~/.pgpass has the password",

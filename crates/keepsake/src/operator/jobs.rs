@@ -80,7 +80,11 @@ pub(crate) struct HistoryArgs {
 
 pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
     match command {
-        JobCommand::List(args) => list_jobs(args).await,
+        JobCommand::List(args) => {
+            let failed = "the jobs cannot be listed";
+            let (printer, jobs) = call(args, failed, Method::GET, &["jobs"], &[], None).await?;
+            printer.page(&jobs, &JOBS, "there is no job")
+        }
         JobCommand::Run(args) => run_job(args).await,
         JobCommand::History(args) => {
             let (path, shown) = (["jobs", &args.job, "runs"], (&RUNS[..], "the job has not run yet"));
@@ -88,12 +92,6 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
             list(args.target, failed, &path, &[], args.page, shown).await
         }
     }
-}
-
-async fn list_jobs(args: TargetArgs) -> Result<(), Failure> {
-    let failed = "the jobs cannot be listed";
-    let (printer, jobs) = call(args, failed, Method::GET, &["jobs"], &[], None).await?;
-    printer.page(&jobs, &JOBS, "there is no job")
 }
 
 async fn run_job(args: RunJobArgs) -> Result<(), Failure> {

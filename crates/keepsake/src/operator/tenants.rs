@@ -158,7 +158,7 @@ pub(crate) struct UpdateTenantArgs {
     #[arg(long = "limit", value_name = "KEY=VALUE", value_parser = parse_limit)]
     limits: Vec<(String, u64)>,
     /// A limit to reset to the configured one; may be repeated
-    #[arg(long = "default-limit", value_name = "KEY", value_parser = parse_limit_name)]
+    #[arg(long = "default-limit", value_name = "KEY", value_parser = |name: &str| check_limit(name).map(|()| name.to_owned()))]
     default_limits: Vec<String>,
     #[command(flatten)]
     search_mode: SearchModeArgs,
@@ -194,7 +194,12 @@ pub(crate) struct AuditArgs {
 
 pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     match command {
-        TenantCommand::List(args) => list_tenants(args).await,
+        TenantCommand::List(args) => {
+            let filters = [("external_id", args.external_id.as_deref())];
+            let shown = (&COLUMNS[..], "there is no tenant: `keepsake tenant create` makes one");
+            let failed = "the tenants cannot be listed";
+            list(args.target, failed, &["tenants"], &filters, args.page, shown).await
+        }
         TenantCommand::Get(args) => {
             let path = ["tenants", &args.tenant];
             show(args.target, "the tenant cannot be shown", &path, &FIELDS).await
@@ -211,13 +216,6 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
         TenantCommand::Usage(args) => usage(args).await,
         TenantCommand::Audit(args) => audit(args).await,
     }
-}
-
-async fn list_tenants(args: ListTenantsArgs) -> Result<(), Failure> {
-    let filters = [("external_id", args.external_id.as_deref())];
-    let shown = (&COLUMNS[..], "there is no tenant: `keepsake tenant create` makes one");
-    let failed = "the tenants cannot be listed";
-    list(args.target, failed, &["tenants"], &filters, args.page, shown).await
 }
 
 async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
@@ -385,11 +383,6 @@ fn parse_limit(text: &str) -> Result<(String, u64), String> {
     check_limit(name)?;
     let value = words::parse_limit(name, value.trim()).map_err(|rule| format!("{name} {rule}"))?;
     Ok((name.to_owned(), value))
-}
-
-fn parse_limit_name(name: &str) -> Result<String, String> {
-    check_limit(name)?;
-    Ok(name.to_owned())
 }
 
 fn check_limit(name: &str) -> Result<(), String> {

@@ -11,10 +11,15 @@ use serde_json::{Value, json};
 
 use super::database::CommandDatabase;
 use crate::cli::OutputArgs;
-use crate::output::{Printer, Text, bytes, counted, items_of};
+use crate::output::{Column, Printer, Text, bytes, counted, items_of};
 
-/// The fields of a problem that have a column.
-const COLUMNS: [&str; 4] = ["problem", "tenant", "memory_store", "memory_version"];
+const COLUMNS: [Column; 5] = [
+    ("PROBLEM", "/problem", Text),
+    ("TENANT", "/tenant", Text),
+    ("MEMORY STORE", "/memory_store", Text),
+    ("MEMORY VERSION", "/memory_version", Text),
+    ("DETAILS", "/details", Text),
+];
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -99,14 +104,7 @@ pub(super) fn print_problems(printer: &Printer, report: &Value) -> Result<(), Fa
     for problem in &mut problems {
         problem["details"] = details_of(problem).into();
     }
-    let columns = [
-        ("PROBLEM", "/problem", Text),
-        ("TENANT", "/tenant", Text),
-        ("MEMORY STORE", "/memory_store", Text),
-        ("MEMORY VERSION", "/memory_version", Text),
-        ("DETAILS", "/details", Text),
-    ];
-    printer.items(&problems, &columns, "")
+    printer.items(&problems, &COLUMNS, "")
 }
 
 fn totals_of(found: &Verification) -> String {
@@ -127,7 +125,9 @@ fn totals_of(found: &Verification) -> String {
 /// The fields of a problem that have no column.
 fn details_of(problem: &Value) -> String {
     let fields = problem.as_object().into_iter().flatten();
-    let fields = fields.filter(|(name, _)| !COLUMNS.contains(&name.as_str()));
+    let has_column =
+        |name: &str| COLUMNS.iter().any(|(_, pointer, _)| pointer.strip_prefix('/') == Some(name));
+    let fields = fields.filter(|(name, _)| !has_column(name));
     let shown = fields.map(|(name, value)| match value {
         Value::Object(counter) => {
             let number = |of: &str| counter.get(of).cloned().unwrap_or_default();

@@ -28,7 +28,7 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
     let mut draft = Draft::new(&path, base.content.as_bytes())?;
     match save_edited(&connection, &path, base, &mut draft).await {
         Ok(is_changed) => {
-            draft.discard()?;
+            draft.path.close().map_err(Failure::of("the editor's file cannot be removed"))?;
             if is_changed { Ok(()) } else { print(&format!("{} was not changed\n", agent_path(&path))) }
         }
         Err(failure) => Err(draft.keep(failure)),
@@ -177,10 +177,6 @@ impl Draft {
             Ok(_) => Failure::of_class(failure.class(), text),
             Err(_) => failure,
         }
-    }
-
-    fn discard(self) -> Result<(), Failure> {
-        self.path.close().map_err(Failure::of("the editor's file cannot be removed"))
     }
 }
 

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::connection::Connection;
-use super::memories::{PathArgs, REDACTED, deleted_at, find, missing};
+use super::memories::{PathArgs, deleted_at, find, missing};
 use super::names::put_names;
-use super::{agent_path, api_path, confirm, failure_of, text_of};
+use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
 use crate::ids::{MEMORY, VERSION};
 use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, items_of, notice, printable};
@@ -99,13 +99,7 @@ pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
     let mut has_moved = false;
     if connection.printer.is_table() {
         has_moved = mark_moved(&mut versions.items);
-        for version in &mut versions.items {
-            if let Some(path) = version["path"].as_str() {
-                version["path"] = agent_path(path).into();
-            } else {
-                version["path"] = REDACTED.into();
-            }
-        }
+        put_agent_paths(&mut versions.items);
     }
     put_names(&connection, args.ids, &mut versions.items, &["/created_by"]).await;
     let mut columns = vec![

@@ -33,9 +33,6 @@ use crate::signals::EndSignals;
 /// The value of `expires_at` for no time.
 const NEVER: &str = "never";
 
-/// Shown for a path that was removed by a redaction.
-pub(super) const REDACTED: &str = "(redacted)";
-
 /// A path, as the agents see it.
 const PATH_HELP: &str = "The path, as agents see it: /memories/notes.md, or notes.md";
 

@@ -6,7 +6,7 @@ use keepsake_config::Failure;
 use super::connection::Connection;
 use super::history::find_version;
 use super::names::put_names;
-use super::{agent_path, api_path, text_of};
+use super::{api_path, put_agent_paths, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
 use crate::ids::VERSION;
 use crate::output::{Actor, Column, Count, Text, Time, notice};
@@ -62,9 +62,7 @@ pub(super) async fn list(args: ReadersArgs) -> Result<(), Failure> {
         return connection.printer.page(&readers, &COLUMNS, "");
     }
     let shown = readers["data"].as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
-    for reader in &mut *shown {
-        reader["path"] = reader["path"].as_str().map_or_else(|| "(redacted)".to_owned(), agent_path).into();
-    }
+    put_agent_paths(shown);
     put_names(&connection, args.ids, shown, &["/actor", "/session_id"]).await;
     connection.printer.page(&readers, &COLUMNS, "nobody was shown it")?;
     let through = text_of(&readers, "complete_through");

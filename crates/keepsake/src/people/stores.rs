@@ -8,9 +8,8 @@ use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, find_store};
-use super::memories::REDACTED;
 use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
-use super::{agent_path, confirm, text_of};
+use super::{agent_path, confirm, put_agent_paths, text_of};
 use crate::cli::{ConnectionArgs, SearchModeArgs, choice, example, given, moment_text, parse_period};
 use crate::operator;
 use crate::output::{
@@ -332,14 +331,10 @@ async fn diff(args: DiffStoreArgs) -> Result<(), Failure> {
     let failed = "the memory store cannot be compared";
     let mut differences = connection.list(failed, &["diff"], &query, usize::MAX).await?;
     if connection.printer.is_table() {
+        put_agent_paths(&mut differences);
         for difference in &mut differences {
-            for field in ["path", "previous_path"] {
-                if let Some(path) = difference[field].as_str() {
-                    difference[field] = agent_path(path).into();
-                }
-            }
-            if difference["path"].is_null() {
-                difference["path"] = REDACTED.into();
+            if let Some(path) = difference["previous_path"].as_str() {
+                difference["previous_path"] = agent_path(path).into();
             }
         }
     }

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::names::put_names;
 use super::sessions::find_session;
-use super::{agent_path, api_path, confirm, text_of};
+use super::{api_path, confirm, put_agent_paths, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_moment};
 use crate::ids::{API_KEY, SESSION};
 use crate::output::{Actor, Text, counted, items_of, notice, printable};
@@ -315,9 +315,8 @@ fn hint_at_key(body: &Value, undo: &Value) {
 
 async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<(), Failure> {
     let mut items = items_of(plan, "data").to_vec();
+    put_agent_paths(&mut items);
     for item in &mut items {
-        let path = item["path"].as_str().map_or_else(|| "(redacted)".to_owned(), agent_path);
-        item["path"] = path.into();
         if item["changed_by"].is_null() {
             item["changed_by"] = json!({ "created_by": "-" });
         }

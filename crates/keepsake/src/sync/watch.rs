@@ -15,22 +15,17 @@ use tokio_util::sync::CancellationToken;
 use super::pass::Sync;
 use super::{PRIVATE_FOLDER, Stop};
 use crate::output::notice;
-use crate::store_changes::{MAX_UNQUIET, QUIET, StoreChanges};
+use crate::store_changes::{LastProblem, MAX_UNQUIET, QUIET, SAFETY_INTERVAL, StoreChanges};
 
 /// The interval of passes for a credential that may not follow changes.
 const BLIND_INTERVAL: Duration = Duration::from_secs(10);
-/// The interval of passes without an event: some file systems report no events.
-const SAFETY_INTERVAL: Duration = Duration::from_mins(1);
-const FIRST_BACKOFF: Duration = Duration::from_secs(1);
-const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// Synchronises until a signal. Waits for a server that cannot be reached; fails only if
 /// another attempt cannot help.
 pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(), Failure> {
     let events = FolderEvents::watch(sync.folder.root());
     let mut changes = StoreChanges::default();
-    let mut backoff = FIRST_BACKOFF;
-    let mut last_problem = String::new();
+    let mut last_problem = LastProblem::none();
     let mut has_synchronised = false;
     loop {
         let round = async {
@@ -44,31 +39,22 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
         };
         let problem = match done {
             Ok(()) => {
-                if !last_problem.is_empty() {
-                    notice("synchronised again");
-                }
-                backoff = FIRST_BACKOFF;
                 has_synchronised = true;
-                String::new()
+                Ok(())
             }
-            Err(stop) => problem_of(stop, has_synchronised)?,
+            Err(stop) => Err(problem_of(stop, has_synchronised)?),
         };
-        if !problem.is_empty() && problem != last_problem {
-            notice(&format!("{problem}; trying again"));
-        }
-        last_problem = problem;
+        last_problem.note(problem, "synchronised again");
         let next_gone = sync.gone.as_ref().and_then(|gone| gone.next(Instant::now()));
         let wait = async {
-            if last_problem.is_empty() {
-                tokio::select! {
-                    () = events.quiet_after_change() => {}
-                    () = changes.next(BLIND_INTERVAL) => {}
-                    () = tokio::time::sleep(SAFETY_INTERVAL) => {}
-                    () = sleep_until(next_gone) => {}
-                }
-            } else {
-                tokio::time::sleep(backoff).await;
-                backoff = (backoff * 2).min(MAX_BACKOFF);
+            if last_problem.is_some() {
+                return last_problem.wait().await;
+            }
+            tokio::select! {
+                () = events.quiet_after_change() => {}
+                () = changes.next(BLIND_INTERVAL) => {}
+                () = tokio::time::sleep(SAFETY_INTERVAL) => {}
+                () = sleep_until(next_gone) => {}
             }
         };
         tokio::select! {

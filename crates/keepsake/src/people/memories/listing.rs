@@ -9,12 +9,12 @@ use indicatif::HumanBytes;
 use keepsake_config::Failure;
 use serde_json::Value;
 
-use super::{REDACTED, below, get_at};
+use super::{below, get_at};
 use crate::cli::{IdsArgs, MomentArgs, StoreArgs};
 use crate::output::{Actor, Bytes, Flag, Text, Time, print_styled, printable};
 use crate::people::connection::Connection;
 use crate::people::names::put_names;
-use crate::people::{agent_path, api_path, text_of};
+use crate::people::{REDACTED, agent_path, api_path, put_agent_paths, text_of};
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -59,12 +59,7 @@ pub(super) async fn list(args: LsArgs) -> Result<(), Failure> {
     }
     // A table shows paths as agents see them; JSON has the paths of the API.
     if connection.printer.is_table() {
-        for item in &mut items {
-            item["path"] = match text_of(item, "path") {
-                "" => REDACTED.into(),
-                path => agent_path(path).into(),
-            };
-        }
+        put_agent_paths(&mut items);
     }
     let [size, updated, expires, pinned, path] = [
         ("SIZE", "/content_size_bytes", Bytes),
@@ -90,9 +85,7 @@ async fn list_deleted(connection: &Connection, path: &str, ids: IdsArgs) -> Resu
         deleted == path || deleted.starts_with(&directory)
     });
     if connection.printer.is_table() {
-        for item in &mut items {
-            item["path"] = agent_path(text_of(item, "path")).into();
-        }
+        put_agent_paths(&mut items);
     }
     put_names(connection, ids, &mut items, &["/deleted_by"]).await;
     let columns = [
