@@ -54,21 +54,32 @@ pub(crate) struct DoctorArgs {
 #[derive(Default)]
 struct Diagnosis(Vec<Value>);
 
+/// What a check found, and what to do.
+struct Finding {
+    is_problem: bool,
+    found: String,
+    advice: Option<String>,
+}
+
+fn ok(found: impl Into<String>) -> Finding {
+    Finding { is_problem: false, found: found.into(), advice: None }
+}
+
+fn advise(found: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { is_problem: false, found: found.into(), advice: Some(advice.into()) }
+}
+
+fn problem(found: impl Into<String>, advice: impl Into<String>) -> Finding {
+    Finding { is_problem: true, ..advise(found, advice) }
+}
+
 impl Diagnosis {
-    fn ok(&mut self, check: &str, found: impl Into<String>) {
-        self.add("ok", check, found, None);
-    }
-
-    fn advise(&mut self, check: &str, found: impl Into<String>, advice: &str) {
-        self.add("ok", check, found, Some(advice));
-    }
-
-    fn problem(&mut self, check: &str, found: impl Into<String>, advice: &str) {
-        self.add("problem", check, found, Some(advice));
-    }
-
-    fn add(&mut self, result: &str, check: &str, found: impl Into<String>, advice: Option<&str>) {
-        self.0.push(json!({"check": check, "result": result, "found": found.into(), "advice": advice}));
+    /// Adds a check. Returns whether it found no problem.
+    fn add(&mut self, check: &str, finding: Finding) -> bool {
+        let Finding { is_problem, found, advice } = finding;
+        let result = if is_problem { "problem" } else { "ok" };
+        self.0.push(json!({"check": check, "result": result, "found": found, "advice": advice}));
+        !is_problem
     }
 
     /// Prints the checks. Fails if there is a problem.
@@ -86,22 +97,26 @@ pub(crate) async fn run(args: DoctorArgs) -> Result<(), Failure> {
     let mut diagnosis = Diagnosis::default();
     match connect(&args.store.connection.server) {
         Ok((client, _)) => check_all(&mut diagnosis, &client, &args).await,
-        Err(failure) => diagnosis.problem(
-            "server",
-            failure.to_string(),
-            "name a server and an API key, or run `keepsake login URL`",
-        ),
+        Err(failure) => {
+            let advice = "name a server and an API key, or run `keepsake login URL`";
+            diagnosis.add("server", problem(failure.to_string(), advice));
+        }
     }
     diagnosis.end(&printer)
 }
 
 /// Makes the checks, until one fails without which the others say nothing.
 async fn check_all(diagnosis: &mut Diagnosis, client: &Client, args: &DoctorArgs) {
-    if !check_server(diagnosis, client).await {
+    let (server, is_ready, clocks) = check_server(client).await;
+    diagnosis.add("server", server);
+    if !is_ready {
         return;
     }
-    check_version(diagnosis, client).await;
-    if !check_key(diagnosis, client).await {
+    if let Some(seconds) = clocks {
+        diagnosis.add("clock", check_clock(seconds));
+    }
+    diagnosis.add("version", check_version(client).await);
+    if !diagnosis.add("key", check_key(client).await) {
         return;
     }
     let store = match StoreConnection::open(&args.store).await {
@@ -115,24 +130,24 @@ async fn check_all(diagnosis: &mut Diagnosis, client: &Client, args: &DoctorArgs
                     "name a store of `keepsake store list` with --store, KEEPSAKE_STORE or `keepsake context use`"
                 }
             };
-            return diagnosis.problem("store", failure.to_string(), advice);
+            diagnosis.add("store", problem(failure.to_string(), advice));
+            return;
         }
     };
-    check_store(diagnosis, &store).await;
-    check_search(diagnosis, &store).await;
-    check_folder(diagnosis, &store, args.folder.as_deref());
+    diagnosis.add("store", check_store(&store).await);
+    diagnosis.add("search", check_search(&store).await);
+    diagnosis.add("folder", check_folder(&store, args.folder.as_deref()));
 }
 
-/// Whether a server answers.
-async fn check_server(diagnosis: &mut Diagnosis, client: &Client) -> bool {
+/// What a server answers, whether it can be checked further, and how far its clock is ahead in seconds.
+async fn check_server(client: &Client) -> (Finding, bool, Option<i64>) {
     let url = client.url();
     let sent_at = Timestamp::now();
     let answer = match get(client, "readyz").await {
         Ok(answer) => answer,
         Err(failure) => {
             let advice = "start it, or correct the URL: `keepsake context list` shows the known servers";
-            diagnosis.problem("server", failure.to_string(), advice);
-            return false;
+            return (problem(failure.to_string(), advice), false, None);
         }
     };
     let clocks = difference(&answer, sent_at, Timestamp::now());
@@ -141,29 +156,19 @@ async fn check_server(diagnosis: &mut Diagnosis, client: &Client) -> bool {
         Ok(ready) if status == StatusCode::OK && ready["index"].is_string() => {
             let parts = ["index", "blobs", "upkeep"].map(|part| format!("{part} {}", text_of(&ready, part)));
             let found = format!("{url}: {}", parts.join(", "));
-            if ["index", "blobs", "upkeep"].iter().all(|part| ready[*part] == "ok") {
-                diagnosis.ok("server", found);
-            } else {
-                diagnosis.problem("server", found, "tell the operator, whose log and alerts say more");
-            }
+            let is_well = ["index", "blobs", "upkeep"].iter().all(|part| ready[*part] == "ok");
+            let advice = "tell the operator, whose log and alerts say more";
+            (if is_well { ok(found) } else { problem(found, advice) }, true, clocks)
         }
         // Later checks would wait long for the database.
         Ok(answer) if status == StatusCode::SERVICE_UNAVAILABLE => {
             let advice = "wait until it is ready, or tell the operator, whose log says more";
             let reason = answer["error"]["message"].as_str();
             let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
-            diagnosis.problem("server", format!("{url} is not ready{reason}"), advice);
-            return false;
+            (problem(format!("{url} is not ready{reason}"), advice), false, None)
         }
-        _ => {
-            diagnosis.problem("server", client.no_json(status), "correct the URL");
-            return false;
-        }
+        _ => (problem(client.no_json(status), "correct the URL"), false, None),
     }
-    if let Some(seconds) = clocks {
-        check_clock(diagnosis, seconds);
-    }
-    true
 }
 
 /// Gets a path of the server outside the API, once.
@@ -183,34 +188,31 @@ fn difference(answer: &Response, sent_at: Timestamp, received_at: Timestamp) -> 
     Some(if of_server < earliest { of_server - earliest } else { (of_server - latest).max(0) })
 }
 
-fn check_clock(diagnosis: &mut Diagnosis, seconds: i64) {
+fn check_clock(seconds: i64) -> Finding {
     let distance = seconds.unsigned_abs();
     if distance <= MAX_CLOCK_DIFFERENCE.as_secs() {
-        return diagnosis.ok("clock", format!("differs from the server's by {}", period(distance)));
+        return ok(format!("differs from the server's by {}", period(distance)));
     }
     let side = if seconds > 0 { "behind" } else { "ahead of" };
-    diagnosis.problem(
-        "clock",
+    problem(
         format!("{} {side} the server's", period(distance)),
         "set the clocks of both by NTP: times of expiry and of tokens are compared with them",
-    );
+    )
 }
 
-async fn check_version(diagnosis: &mut Diagnosis, client: &Client) {
+async fn check_version(client: &Client) -> Finding {
     let of_command = env!("CARGO_PKG_VERSION");
     let document = match get(client, "openapi.json").await {
         Ok(answer) => body_of(answer).await.ok().and_then(|body| from_json::<Value>(&body).ok()),
         Err(_) => None,
     };
-    let version = document.as_ref().and_then(|document| document["info"]["version"].as_str());
-    match version {
+    match document.as_ref().and_then(|document| document["info"]["version"].as_str()) {
         None => {
             let advice = "commands for a server of another maker are `copy` and `import`";
-            diagnosis.problem("version", "the server does not tell its version", advice);
+            problem("the server does not tell its version", advice)
         }
-        Some(version) if version == of_command => diagnosis.ok("version", version),
-        Some(version) => diagnosis.advise(
-            "version",
+        Some(version) if version == of_command => ok(version),
+        Some(version) => advise(
             format!("the server has {version}, this command {of_command}"),
             "install the version of the server if a command fails",
         ),
@@ -222,12 +224,11 @@ fn is_of_suspended_tenant(error: &ClientError) -> bool {
 }
 
 /// Whether the server accepts the credential.
-async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
+async fn check_key(client: &Client) -> Finding {
     let credential: Value = match client.get(&["credential"], &[]).await {
         Ok(credential) => credential,
         Err(error) if class_of(&error) == FailureClass::NotFound => {
-            diagnosis.ok("key", "the server is too old to tell its scopes");
-            return true;
+            return ok("the server is too old to tell its scopes");
         }
         Err(error) => {
             let advice = match error.status() {
@@ -239,8 +240,7 @@ async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
                 }
                 _ => TRY_AGAIN,
             };
-            diagnosis.problem("key", error.to_string(), advice);
-            return false;
+            return problem(error.to_string(), advice);
         }
     };
     let scopes: Vec<_> = items_of(&credential, "scopes").iter().filter_map(Value::as_str).collect();
@@ -254,47 +254,35 @@ async fn check_key(diagnosis: &mut Diagnosis, client: &Client) -> bool {
     };
     let actor = actor_id(&credential["actor"]);
     if scopes.is_empty() {
-        diagnosis.problem(
-            "key",
-            format!("{actor} has no scopes"),
-            "make a key with scopes, or give its issuer some",
-        );
-        return false;
+        return problem(format!("{actor} has no scopes"), "make a key with scopes, or give its issuer some");
     }
-    diagnosis.ok("key", format!("{actor}: {}{stores}{expiry}", scopes.join(", ")));
-    true
+    ok(format!("{actor}: {}{stores}{expiry}", scopes.join(", ")))
 }
 
-async fn check_store(diagnosis: &mut Diagnosis, store: &StoreApi) {
+async fn check_store(store: &StoreApi) -> Finding {
     let found = match store.get::<Value>(&["usage"], &[("limit", Some("1"))]).await {
         Ok(usage) => store.get::<Value>(&[], &[]).await.map(|store| (store, usage)),
         Err(error) => Err(error),
     };
     let (about, usage) = match found {
         Ok(found) => found,
-        Err(error) => {
-            return diagnosis.problem("store", error.to_string(), advice_to_read(&error));
-        }
+        Err(error) => return problem(error.to_string(), advice_to_read(&error)),
     };
     let number = |object: &Value, field: &str| object[field].as_u64().unwrap_or_default();
     let (memories, size) = (number(&usage, "memory_count"), number(&usage, "content_bytes"));
     let named = format!("{} ({})", text_of(&about, "name"), store.id);
     if !about["archived_at"].is_null() {
-        return diagnosis.problem(
-            "store",
-            format!("{named} is archived, and read-only"),
-            "use another store",
-        );
+        return problem(format!("{named} is archived, and read-only"), "use another store");
     }
     for (name, used) in [("memories_per_store", memories), ("bytes_per_store", size)] {
         let maximum = usage["limits"][name].as_u64().unwrap_or(u64::MAX);
         if u128::from(used) * 100 > u128::from(maximum) * u128::from(ALMOST_FULL) {
             let found = format!("{named} has {} of {}: {name}", limit(name, used), limit(name, maximum));
             let advice = "delete memories that are not needed, or have the operator raise the limit";
-            return diagnosis.problem("store", found, advice);
+            return problem(found, advice);
         }
     }
-    diagnosis.ok("store", format!("{named}: {}, {}", counted(memories, "memory"), bytes(size)));
+    ok(format!("{named}: {}, {}", counted(memories, "memory"), bytes(size)))
 }
 
 /// What to do if reading from the store failed.
@@ -305,18 +293,18 @@ fn advice_to_read(error: &ClientError) -> &'static str {
     }
 }
 
-async fn check_search(diagnosis: &mut Diagnosis, store: &StoreApi) {
+async fn check_search(store: &StoreApi) -> Finding {
     let query = [("query", Some(QUERY)), ("limit", Some("1"))];
     let found = match store.get::<Value>(&["search"], &query).await {
         Ok(found) => found,
-        Err(error) => return diagnosis.problem("search", error.to_string(), advice_to_read(&error)),
+        Err(error) => return problem(error.to_string(), advice_to_read(&error)),
     };
     let Some(meaning) = meaning_of(&found) else {
-        return diagnosis.ok("search", "by words");
+        return ok("by words");
     };
     let Some(reason) = meaning.reason.filter(|_| !meaning.used) else {
         let pending = meaning.notice().map(|notice| format!("; {notice}")).unwrap_or_default();
-        return diagnosis.ok("search", format!("by words and meaning{pending}"));
+        return ok(format!("by words and meaning{pending}"));
     };
     let found = format!("by words: {}", reason.in_words());
     match reason {
@@ -324,26 +312,18 @@ async fn check_search(diagnosis: &mut Diagnosis, store: &StoreApi) {
         | MeaningReason::LexicalStore
         | MeaningReason::QuotedQuery
         | MeaningReason::NoWords
-        | MeaningReason::Pending => {
-            diagnosis.ok("search", found);
-        }
+        | MeaningReason::Pending => ok(found),
         MeaningReason::NotInstalled => {
-            diagnosis.advise(
-                "search",
-                found,
-                "for search by meaning, `keepsake model install` on the server",
-            );
+            advise(found, "for search by meaning, `keepsake model install` on the server")
         }
-        MeaningReason::Unusable => {
-            diagnosis.problem("search", found, "`keepsake model status` on the server says why");
-        }
+        MeaningReason::Unusable => problem(found, "`keepsake model status` on the server says why"),
         MeaningReason::Timeout | MeaningReason::Failed | MeaningReason::TooLarge => {
-            diagnosis.problem("search", found, "tell the operator, whose log says more");
+            problem(found, "tell the operator, whose log says more")
         }
     }
 }
 
-fn check_folder(diagnosis: &mut Diagnosis, store: &StoreApi, given: Option<&Path>) {
+fn check_folder(store: &StoreApi, given: Option<&Path>) -> Finding {
     let folder = given.unwrap_or(Path::new("."));
     let shown = folder.display();
     match sync::state_of(folder, store) {
@@ -352,28 +332,18 @@ fn check_folder(diagnosis: &mut Diagnosis, store: &StoreApi, given: Option<&Path
             let at = state.synced_at.map(|at| format!(", {at:.0}")).unwrap_or_default();
             let found = format!("{shown}: {files} at the last sync{at}");
             match state.ignored {
-                0 => diagnosis.advise(
-                    "folder",
-                    found,
-                    &format!("`keepsake sync {shown} --dry-run` shows changes since"),
-                ),
-                ignored => diagnosis.problem(
-                    "folder",
+                0 => advise(found, format!("`keepsake sync {shown} --dry-run` shows changes since")),
+                ignored => problem(
                     format!("{found}; damaged entries: {ignored}"),
-                    &format!("`keepsake sync {shown}` compares these files again"),
+                    format!("`keepsake sync {shown}` compares these files again"),
                 ),
             }
         }
-        Ok(None) if given.is_none() => {
-            diagnosis.ok("folder", "the current one is not synchronised");
-        }
+        Ok(None) if given.is_none() => ok("the current one is not synchronised"),
         Ok(None) => {
-            let advice = format!("start with `keepsake sync {shown}`");
-            diagnosis.problem("folder", format!("{shown} was never synchronised"), &advice);
+            problem(format!("{shown} was never synchronised"), format!("start with `keepsake sync {shown}`"))
         }
-        Err(failure) => {
-            diagnosis.problem("folder", failure.to_string(), "do what the message says, then sync again");
-        }
+        Err(failure) => problem(failure.to_string(), "do what the message says, then sync again"),
     }
 }
 
@@ -383,15 +353,14 @@ mod tests {
 
     #[test]
     fn clocks_that_differ_by_more_than_a_minute_are_a_problem() {
-        for (seconds, result, found) in [
-            (0, "ok", "differs from the server's by 0 seconds"),
-            (-60, "ok", "differs from the server's by 1 minute"),
-            (90, "problem", "90 seconds behind the server's"),
-            (-7_200, "problem", "2 hours ahead of the server's"),
+        for (seconds, is_problem, found) in [
+            (0, false, "differs from the server's by 0 seconds"),
+            (-60, false, "differs from the server's by 1 minute"),
+            (90, true, "90 seconds behind the server's"),
+            (-7_200, true, "2 hours ahead of the server's"),
         ] {
-            let mut diagnosis = Diagnosis::default();
-            check_clock(&mut diagnosis, seconds);
-            assert_eq!([&diagnosis.0[0]["result"], &diagnosis.0[0]["found"]], [result, found]);
+            let finding = check_clock(seconds);
+            assert_eq!((finding.is_problem, finding.found.as_str()), (is_problem, found));
         }
     }
 }
