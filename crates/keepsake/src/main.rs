@@ -32,7 +32,6 @@ mod signals;
 mod store_api;
 mod store_changes;
 mod sync;
-mod whole_store;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;

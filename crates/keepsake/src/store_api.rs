@@ -1,11 +1,29 @@
 //! The API of one memory store.
+//!
+//! # Whole stores
+//!
+//! A memory that is moved during a listing may be on no page of it. So the place in the
+//! store's changes is noted before the listing, and memories that changed since are read
+//! again, until no memory changes.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_client::{Client, ClientError, Parameter};
 use keepsake_config::{Failure, FailureClass};
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use crate::failures::{class_of, failure_of};
+use crate::failures::{class_of, failure_of, is_content_lost};
+
+/// Rounds of changes after which a busy store is not followed any further.
+const MAX_ROUNDS: usize = 20;
+/// Pages of changes in a round.
+const MAX_PAGES: usize = 100;
+/// A place after all changes of any store: the answer for it names the newest place.
+const END: &str = "999999999999999999";
+/// Why a content is left out that the server states wrongly.
+pub(crate) const WRONG_HASH: &str = "its content does not have the SHA-256 that the server states";
 
 /// A memory store on a server.
 #[derive(Debug, Clone)]
@@ -13,6 +31,16 @@ pub(crate) struct StoreApi {
     pub(crate) client: Client,
     pub(crate) id: String,
 }
+
+pub(crate) enum ReadMemory<T> {
+    Memory(T),
+    Deleted,
+    /// The memory exists, but its content is missing or damaged, for this reason.
+    ContentLost(String),
+}
+
+/// Memories by id, and their place among the changes of the store.
+pub(crate) type ListedMemories<T> = (BTreeMap<String, T>, Option<String>);
 
 impl StoreApi {
     /// The path of the store, and what is below it.
@@ -36,8 +64,34 @@ impl StoreApi {
         self.client.post(&self.path(below), body).await
     }
 
-    pub(crate) async fn delete(&self, below: &[&str], query: &[Parameter<'_>]) -> Result<Value, ClientError> {
-        self.client.delete(&self.path(below), query).await
+    /// Changes fields of a memory that still has the expected content.
+    pub(crate) async fn update<T: DeserializeOwned>(
+        &self,
+        id: &str,
+        expected_sha256: &str,
+        mut fields: Value,
+    ) -> Result<T, ClientError> {
+        fields["precondition"] = json!({"type": "content_sha256", "content_sha256": expected_sha256});
+        self.post(&["memories", id], &fields).await
+    }
+
+    /// Deletes a memory that still has the expected content.
+    pub(crate) async fn delete(&self, id: &str, expected_sha256: &str) -> Result<Value, ClientError> {
+        let expected = [("expected_content_sha256", Some(expected_sha256))];
+        self.client.delete(&self.path(&["memories", id]), &expected).await
+    }
+
+    pub(crate) async fn read<T: DeserializeOwned>(
+        &self,
+        id: &str,
+        view: &str,
+    ) -> Result<ReadMemory<T>, Failure> {
+        match self.get(&["memories", id], &[("view", Some(view))]).await {
+            Ok(memory) => Ok(ReadMemory::Memory(memory)),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(ReadMemory::Deleted),
+            Err(error) if is_content_lost(&error) => Ok(ReadMemory::ContentLost(error.to_string())),
+            Err(error) => Err(failure_of(format_args!("{id} cannot be read"))(error)),
+        }
     }
 
     /// The size and the limits of the store; `None` if the credential may not read them.
@@ -48,4 +102,161 @@ impl StoreApi {
             Err(error) => Err(failure_of(failed)(error)),
         }
     }
+
+    /// Lists the memories of the whole store without their contents: each memory that existed
+    /// all the time. If others pause their writes, the result is the store's state at one moment.
+    /// Fails if the store changes faster than it is read.
+    pub(crate) async fn list<T: DeserializeOwned>(
+        &self,
+        id_of: fn(&T) -> String,
+    ) -> Result<ListedMemories<T>, Failure> {
+        let changes = Changes::begin(self).await?;
+        changes.follow(id_of, self.list_once(id_of).await?).await
+    }
+
+    /// Brings memories up to date that were listed at a place.
+    pub(crate) async fn list_since<T: DeserializeOwned>(
+        &self,
+        id_of: fn(&T) -> String,
+        memories: BTreeMap<String, T>,
+        place: String,
+    ) -> Result<ListedMemories<T>, Failure> {
+        Changes { store: self, place: Some(place) }.follow(id_of, memories).await
+    }
+
+    /// Lists the memories page by page, on a server that may not list changes: a memory that is
+    /// moved meanwhile may be missing.
+    pub(crate) async fn list_once<T: DeserializeOwned>(
+        &self,
+        id_of: fn(&T) -> String,
+    ) -> Result<BTreeMap<String, T>, Failure> {
+        let path = self.path(&["memories"]);
+        let mut pages = self.client.pages(&path, &[("view", Some("basic"))]);
+        let mut memories = BTreeMap::new();
+        let failed = || failure_of("the memories cannot be listed");
+        while let Some(memory) = pages.next::<T>().await.map_err(failed())? {
+            memories.insert(id_of(&memory), memory);
+        }
+        Ok(memories)
+    }
+
+    /// The place after the newest change; `None` if the changes cannot be listed.
+    pub(crate) async fn newest_place(&self) -> Result<Option<String>, Failure> {
+        Ok(Changes::begin(self).await?.place)
+    }
+
+    /// The place after the newest change, if nothing was removed from the history since
+    /// another place.
+    pub(crate) async fn newest_place_since(&self, place: String) -> Result<Option<String>, Failure> {
+        let mut changes = Changes { store: self, place: Some(place) };
+        Ok(match changes.next().await? {
+            ChangedMemories::Memories(_) => changes.place,
+            ChangedMemories::History => None,
+        })
+    }
+}
+
+fn too_fast() -> Failure {
+    Failure::conflict("the store changes faster than it can be read: try again later")
+}
+
+/// The changes of a store since a reader began.
+struct Changes<'a> {
+    store: &'a StoreApi,
+    /// `None` if the server does not list changes: servers of compatible APIs do not, and
+    /// some credentials may not read them.
+    place: Option<String>,
+}
+
+enum ChangedMemories {
+    Memories(BTreeSet<String>),
+    /// Changes were removed from the history: all memories must be listed again.
+    History,
+}
+
+#[derive(Deserialize)]
+struct Page {
+    data: Vec<Change>,
+    next_after: String,
+    has_more: bool,
+    history_removed: bool,
+}
+
+#[derive(Deserialize)]
+struct Change {
+    memory_id: String,
+}
+
+impl<'a> Changes<'a> {
+    /// The changes from now on.
+    async fn begin(store: &'a StoreApi) -> Result<Self, Failure> {
+        let mut changes = Self { store, place: None };
+        changes.place = match changes.page(END).await {
+            Ok(page) => Some(page.next_after),
+            // A session's token may not list them, since they name the actors of the whole store.
+            Err(error) if matches!(class_of(&error), FailureClass::NotFound | FailureClass::NotAllowed) => {
+                None
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        Ok(changes)
+    }
+
+    /// Reads the memories again that change, until none does.
+    async fn follow<T: DeserializeOwned>(
+        mut self,
+        id_of: fn(&T) -> String,
+        mut memories: BTreeMap<String, T>,
+    ) -> Result<ListedMemories<T>, Failure> {
+        let mut was_followed = false;
+        for _ in 0..MAX_ROUNDS {
+            match self.next().await? {
+                ChangedMemories::Memories(ids) if ids.is_empty() => return Ok((memories, self.place)),
+                ChangedMemories::Memories(ids) => {
+                    for id in ids {
+                        match self.store.read(&id, "basic").await? {
+                            ReadMemory::Memory(memory) => drop(memories.insert(id, memory)),
+                            ReadMemory::Deleted => drop(memories.remove(&id)),
+                            // The memory exists: a reader must not take it for deleted.
+                            ReadMemory::ContentLost(_) => {}
+                        }
+                    }
+                    was_followed = true;
+                }
+                ChangedMemories::History => {
+                    memories = self.store.list_once(id_of).await?;
+                    was_followed = false;
+                }
+            }
+        }
+        if was_followed { Ok((memories, self.place)) } else { Err(too_fast()) }
+    }
+
+    async fn page(&self, after: &str) -> Result<Page, ClientError> {
+        let query = [("after", Some(after)), ("limit", Some("1000"))];
+        self.store.get(&["changes"], &query).await
+    }
+
+    async fn next(&mut self) -> Result<ChangedMemories, Failure> {
+        let mut changed = BTreeSet::new();
+        for _ in 0..MAX_PAGES {
+            let Some(place) = &self.place else {
+                return Ok(ChangedMemories::Memories(changed));
+            };
+            let page = self.page(place).await.map_err(failed)?;
+            self.place = Some(page.next_after);
+            if page.history_removed {
+                return Ok(ChangedMemories::History);
+            }
+            changed.extend(page.data.into_iter().map(|change| change.memory_id));
+            if !page.has_more {
+                return Ok(ChangedMemories::Memories(changed));
+            }
+        }
+        Err(too_fast())
+    }
+}
+
+fn failed(error: ClientError) -> Failure {
+    failure_of("the changes of the store cannot be listed")(error)
 }

@@ -25,8 +25,7 @@ use crate::cli::MomentArgs;
 use crate::failures::unreadable;
 use crate::open_folder::Access;
 use crate::people::find_store;
-use crate::store_api::StoreApi;
-use crate::whole_store::{self, WRONG_HASH};
+use crate::store_api::{ReadMemory, StoreApi, WRONG_HASH};
 
 /// Contents of a folder that are kept in memory after they were verified, so that they are read and
 /// hashed once.
@@ -76,7 +75,7 @@ pub(crate) struct ListedMemory {
 impl ListedMemory {
     /// All memories of a store, by id.
     pub(super) async fn list(store: &StoreApi) -> Result<BTreeMap<String, Self>, Failure> {
-        Ok(whole_store::list(store, Self::id).await?.0)
+        Ok(store.list(Self::id).await?.0)
     }
 
     pub(crate) fn id(&self) -> String {
@@ -207,10 +206,10 @@ impl Source {
                 Ok(self.text(name, item.sha256).map_err(NoContent::Unusable))
             }
             (Self::Store(store), ContentOrigin::Memory(id)) => {
-                let memory = match whole_store::read::<ListedMemory>(store, id, "full").await? {
-                    whole_store::Read::Memory(memory) => memory,
-                    whole_store::Read::Deleted => return Ok(Err(NoContent::Deleted)),
-                    whole_store::Read::ContentLost(reason) => return unusable(&reason),
+                let memory = match store.read::<ListedMemory>(id, "full").await? {
+                    ReadMemory::Memory(memory) => memory,
+                    ReadMemory::Deleted => return Ok(Err(NoContent::Deleted)),
+                    ReadMemory::ContentLost(reason) => return unusable(&reason),
                 };
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must have the hash that

@@ -7,8 +7,7 @@ use keepsake_core::ContentHash;
 
 use super::server::Server;
 use crate::archive::source::ListedMemory;
-use crate::store_api::StoreApi;
-use crate::whole_store::{self, Read};
+use crate::store_api::{ReadMemory, StoreApi};
 
 /// The memories of a store, by id.
 pub(super) type Listed = BTreeMap<String, ListedMemory>;
@@ -37,11 +36,9 @@ impl StoreListing {
     pub(super) async fn refresh(&mut self) -> Result<&Listed, Failure> {
         let known = self.known.take();
         let listed = match known {
-            Some((listed, Some(place))) => {
-                whole_store::update(&self.store, ListedMemory::id, listed, place).await
-            }
-            _ if self.is_keepsake => whole_store::list(&self.store, ListedMemory::id).await,
-            _ => whole_store::list_once(&self.store, ListedMemory::id).await.map(|listed| (listed, None)),
+            Some((listed, Some(place))) => self.store.list_since(ListedMemory::id, listed, place).await,
+            _ if self.is_keepsake => self.store.list(ListedMemory::id).await,
+            _ => self.store.list_once(ListedMemory::id).await.map(|listed| (listed, None)),
         };
         let (mut listed, place) = listed.map_err(|failure| failure.within(self.store.client.url()))?;
         self.add_hashes(&mut listed).await?;
@@ -61,8 +58,8 @@ impl StoreListing {
                 memory.content_sha256.clone_from(sha256);
                 continue;
             }
-            match whole_store::read::<ListedMemory>(&self.store, &id, "full").await? {
-                Read::Memory(read) => {
+            match self.store.read::<ListedMemory>(&id, "full").await? {
+                ReadMemory::Memory(read) => {
                     let content = read.content.unwrap_or_default();
                     memory.content_sha256 = ContentHash::of(content.as_bytes()).to_string();
                     memory.content_size_bytes = content.len() as u64;
@@ -71,8 +68,8 @@ impl StoreListing {
                         self.hashes.insert(id, (version, memory.content_sha256.clone()));
                     }
                 }
-                Read::Deleted => drop(listed.remove(&id)),
-                Read::ContentLost(reason) => {
+                ReadMemory::Deleted => drop(listed.remove(&id)),
+                ReadMemory::ContentLost(reason) => {
                     return Err(Failure::new(format!("{}: {reason}", memory.path)));
                 }
             }

@@ -8,7 +8,7 @@ use futures::stream::{StreamExt, TryStreamExt, iter};
 use keepsake_archive::plan::OnConflict;
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Prefix, SourceListing};
-use keepsake_client::{ClientError, Parameter};
+use keepsake_client::ClientError;
 use keepsake_config::{Failure, FailureClass};
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ use crate::archive::upload::{self, Target};
 use crate::failures::{class_of, failure_of};
 use crate::output::Printer;
 use crate::people::agent_path;
-use crate::whole_store::{self, Read};
+use crate::store_api::ReadMemory;
 
 /// Passes of a round: others may change what a pass has just seen, and calls may fail.
 const MAX_PASSES: u32 = 10;
@@ -349,9 +349,8 @@ fn is_setting(path: &str) -> bool {
 /// Moves a memory that still has the content that was copied. Returns `false` if the next pass
 /// has to look.
 async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool, Failure> {
-    let precondition = json!({"type": "content_sha256", "content_sha256": moved.copied.sha256});
-    let body = json!({"path": moved.to.as_str(), "precondition": precondition});
-    match target.store.post::<Value>(&["memories", &moved.memory_id], &body).await {
+    let fields = json!({"path": moved.to.as_str()});
+    match target.store.update::<Value>(&moved.memory_id, &moved.copied.sha256, fields).await {
         Ok(_) => Ok(true),
         Err(error) if is_left_to_the_next_pass(&error) => Ok(false),
         Err(error) => Err(failure_of("a memory was not moved")(error)),
@@ -363,14 +362,13 @@ async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool, Failur
 async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletion) -> Result<bool, Failure> {
     if let Some(id) = &deletion.source_id {
         // A listing is not one moment: the memory may have been moved during it.
-        match whole_store::read::<ListedMemory>(&source.store, id, "basic").await? {
-            Read::Deleted => {}
-            Read::Memory(memory) if memory.path != deletion.path.as_str() => {}
-            Read::Memory(_) | Read::ContentLost(_) => return Ok(false),
+        match source.store.read::<ListedMemory>(id, "basic").await? {
+            ReadMemory::Deleted => {}
+            ReadMemory::Memory(memory) if memory.path != deletion.path.as_str() => {}
+            ReadMemory::Memory(_) | ReadMemory::ContentLost(_) => return Ok(false),
         }
     }
-    let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&deletion.sha256))];
-    match target.store.delete(&["memories", &deletion.memory_id], expected).await {
+    match target.store.delete(&deletion.memory_id, &deletion.sha256).await {
         Ok(_) => Ok(true),
         Err(error) if class_of(&error) == FailureClass::NotFound => Ok(true),
         Err(error) if is_left_to_the_next_pass(&error) => Ok(false),

@@ -15,7 +15,6 @@ use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_momen
 use crate::ids::{API_KEY, SESSION};
 use crate::output::{Actor, Text, counted, items_of, notice, printable};
 use crate::shell::shell_word;
-use crate::whole_store::newest_place;
 
 const NOT_UNDONE: &str = "nothing is known to be taken back";
 /// How often a large undo is asked whether it is done.
@@ -230,7 +229,7 @@ impl OwnChanges {
 
 /// The sequence number of the store's newest change; `None`: the credential may not list changes.
 async fn newest_seq(connection: &Connection) -> Option<String> {
-    let place = newest_place(&connection.store()?).await.ok().flatten()?;
+    let place = connection.store()?.newest_place().await.ok().flatten()?;
     place.split('.').next().map(str::to_owned)
 }
 

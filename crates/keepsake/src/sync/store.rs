@@ -13,8 +13,7 @@ use tokio::sync::Mutex;
 
 use super::plan::KnownMemory;
 use crate::failures::{class_of, failure_of};
-use crate::store_api::StoreApi;
-use crate::whole_store;
+use crate::store_api::{StoreApi, WRONG_HASH};
 
 /// Maximum number of changes on a page.
 pub(super) const MAX_CHANGES: i64 = 1_000;
@@ -115,7 +114,7 @@ impl Store {
     /// All memories by path. A server that is wrong or hostile may name any path.
     pub(super) async fn list(&self) -> Result<Memories, Failure> {
         let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
-        let (listed, place) = whole_store::list(&self.api, id_of).await?;
+        let (listed, place) = self.api.list(id_of).await?;
         let place = place.as_deref().and_then(place_of);
         let mut memories = Memories { place, ..Memories::default() };
         for memory in listed.into_values() {
@@ -141,7 +140,7 @@ impl Store {
             return Err(NotDone::Lost);
         }
         if read.content_sha256 != hash {
-            return Err(NotDone::Refused(whole_store::WRONG_HASH.to_owned()));
+            return Err(NotDone::Refused(WRONG_HASH.to_owned()));
         }
         Ok(content)
     }
@@ -174,7 +173,7 @@ impl Store {
 
     /// The place after the store's newest change; `None` if the changes cannot be listed.
     pub(super) async fn newest_place(&self) -> Result<Option<ChangePlace>, Failure> {
-        let place = whole_store::newest_place(&self.api).await?;
+        let place = self.api.newest_place().await?;
         Ok(place.as_deref().and_then(place_of))
     }
 
@@ -184,7 +183,7 @@ impl Store {
         &self,
         place: ChangePlace,
     ) -> Result<Option<ChangePlace>, Failure> {
-        let newest = whole_store::newest_place_since(&self.api, place.to_string()).await?;
+        let newest = self.api.newest_place_since(place.to_string()).await?;
         Ok(newest.as_deref().and_then(place_of))
     }
 
@@ -215,7 +214,7 @@ impl Store {
     pub(super) async fn create(&self, path: &MemoryPath, content: &str) -> Result<KnownMemory, NotDone> {
         let precondition = json!({"type": "not_exists"});
         let body = json!({"path": path.as_str(), "content": content, "precondition": precondition});
-        self.write(&["memories"], &body).await
+        Ok(self.api.post::<Memory>(&["memories"], &body).await.map_err(not_done)?.known()?)
     }
 
     /// Replaces the content of a memory that still has the expected one.
@@ -228,21 +227,14 @@ impl Store {
         self.update(memory, json!({"path": to.as_str()})).await
     }
 
-    async fn update(&self, memory: KnownMemory, mut body: Value) -> Result<KnownMemory, NotDone> {
-        body["precondition"] = json!({"type": "content_sha256", "content_sha256": memory.hash.to_string()});
-        self.write(&["memories", &memory.memory_id.to_string()], &body).await
-    }
-
-    async fn write(&self, path: &[&str], body: &Value) -> Result<KnownMemory, NotDone> {
-        let written = self.api.post::<Memory>(path, body).await;
-        Ok(written.map_err(not_done)?.known()?)
+    async fn update(&self, memory: KnownMemory, fields: Value) -> Result<KnownMemory, NotDone> {
+        let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
+        Ok(self.api.update::<Memory>(&id, &hash, fields).await.map_err(not_done)?.known()?)
     }
 
     /// Deletes a memory that still has the expected content.
     pub(super) async fn delete(&self, memory: KnownMemory) -> Result<(), NotDone> {
-        let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
-        let expected: &[Parameter<'_>] = &[("expected_content_sha256", Some(&hash))];
-        let deleted = self.api.delete(&["memories", &id], expected).await;
+        let deleted = self.api.delete(&memory.memory_id.to_string(), &memory.hash.to_string()).await;
         deleted.map(drop).map_err(not_done)
     }
 }
