@@ -8,13 +8,12 @@
 mod export;
 mod folder;
 mod import;
+pub(crate) mod packed;
 pub(crate) mod past;
 mod progress;
 mod report;
 mod room;
 pub(crate) mod source;
-pub(crate) mod spooled;
-mod unpacked;
 pub(crate) mod upload;
 
 use std::path::PathBuf;

@@ -8,7 +8,6 @@ mod history;
 pub(crate) mod keys;
 pub(crate) mod memories;
 mod names;
-mod readers;
 mod search;
 pub(crate) mod sessions;
 pub(crate) mod store_tests;

@@ -17,9 +17,8 @@ use parking_lot::Mutex;
 use serde::Deserialize;
 
 use super::folder::{Folder, describe};
+use super::packed::{MAX_HISTORY_BYTES, Spooled, is_packed};
 use super::progress::Progress;
-use super::spooled::{MAX_HISTORY_BYTES, Spooled};
-use super::unpacked::is_packed;
 use super::{FromArgs, export};
 use crate::cli::MomentArgs;
 use crate::failures::unreadable;

@@ -15,9 +15,9 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::listing::StoreListing;
+use crate::archive::packed::{MAX_HISTORY_BYTES, Spooled};
 use crate::archive::past;
 use crate::archive::source::Source;
-use crate::archive::spooled::{MAX_HISTORY_BYTES, Spooled};
 use crate::failures::failure_of;
 use crate::store_api::StoreApi;
 

@@ -1,4 +1,4 @@
-//! `keepsake memory log`, `diff`, `restore` and `redact`
+//! `keepsake memory log`, `diff`, `restore`, `redact` and `readers`
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -16,12 +16,22 @@ use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{IdsArgs, StoreArgs};
 use crate::ids::{MEMORY, VERSION};
-use crate::output::{Actor, Bytes, Stream, Text, Time, actor_id, items_of, notice, printable};
+use crate::output::{Actor, Bytes, Column, Count, Stream, Text, Time, actor_id, items_of, notice, printable};
 use crate::shell::shell_word;
 
 const NOT_LISTED: &str = "the versions cannot be listed";
 /// The list of a store's versions.
 const VERSIONS: [&str; 1] = ["memory_versions"];
+const READERS: [Column; 8] = [
+    ("READER", "/actor", Actor),
+    ("SESSION", "/session_id", Text),
+    ("WHERE", "/surface", Text),
+    ("TIMES", "/count", Count),
+    ("FIRST", "/first_read_at", Time),
+    ("LAST", "/last_read_at", Time),
+    ("VERSION", "/memory_version_id", Text),
+    ("PATH", "/path", Text),
+];
 
 #[derive(Debug, Args)]
 pub(crate) struct LogArgs {
@@ -80,6 +90,26 @@ pub(crate) struct RedactArgs {
     /// Does not ask for confirmation
     #[arg(short, long)]
     yes: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:
+  keepsake memory readers notes.md             readers of every version of the memory
+  keepsake memory readers memver_…             readers of one version")]
+pub(crate) struct ReadersArgs {
+    #[command(flatten)]
+    store: StoreArgs,
+    /// The memory, as agents see it, or a version: memver_…
+    #[arg(value_name = "PATH|VERSION")]
+    memory: String,
+    /// Number of readers, 1 to 100
+    #[arg(short = 'n', long, value_name = "N", default_value = "20", value_parser = clap::value_parser!(u8).range(1..=100))]
+    limit: u8,
+    /// Continues a list
+    #[arg(long, value_name = "PAGE")]
+    page: Option<String>,
+    #[command(flatten)]
+    ids: IdsArgs,
 }
 
 pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
@@ -194,7 +224,7 @@ fn title(version: &Value) -> String {
 }
 
 /// The id of the version that begins so, among those of the store or of a memory.
-pub(super) async fn find_version(
+async fn find_version(
     connection: &Connection,
     of_memory: &[Parameter<'_>],
     beginning: &str,
@@ -331,4 +361,39 @@ pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
         }
         text
     })
+}
+
+/// Lists who was shown a memory or a version.
+pub(super) async fn readers(args: ReadersArgs) -> Result<(), Failure> {
+    let beginning = VERSION.beginning(&args.memory);
+    let path = if beginning.is_none() { Some(api_path(&args.memory)?) } else { None };
+    let connection = Connection::of_store(&args.store).await?;
+    let version = match beginning {
+        Some(beginning) => Some(find_version(&connection, &[], beginning).await?),
+        None => None,
+    };
+    let limit = args.limit.to_string();
+    let query = [
+        ("memory_version_id", version.as_deref()),
+        ("path", path.as_deref()),
+        ("limit", Some(limit.as_str())),
+        ("page", args.page.as_deref()),
+    ];
+    let mut readers = connection.get("the readers cannot be listed", &["readers"], &query).await?;
+    if !connection.printer.is_table() {
+        return connection.printer.page(&readers, &READERS, "");
+    }
+    let shown = readers["data"].as_array_mut().map_or(&mut [][..], Vec::as_mut_slice);
+    put_agent_paths(shown);
+    put_names(&connection, args.ids, shown, &["/actor", "/session_id"]).await;
+    connection.printer.page(&readers, &READERS, "nobody was shown it")?;
+    let through = text_of(&readers, "complete_through");
+    match readers["complete_from"].as_str() {
+        Some(from) => {
+            let [from, through] = [from, through].map(|time| connection.printer.relative(time));
+            notice(&format!("complete from {from} through {through}"));
+        }
+        None => notice("the memory store records no reads"),
+    }
+    Ok(())
 }

@@ -18,8 +18,7 @@ use serde_json::{Value, json};
 use listing::LsArgs;
 
 use super::connection::Connection;
-use super::history::{DiffArgs, LogArgs, RedactArgs, RestoreArgs};
-use super::readers::{self, ReadersArgs};
+use super::history::{DiffArgs, LogArgs, ReadersArgs, RedactArgs, RestoreArgs};
 use super::search::SearchArgs;
 use super::undo::OwnChanges;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
@@ -204,7 +203,7 @@ pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
         MemoryCommand::Diff(args) => history::diff(args).await,
         MemoryCommand::Restore(args) => history::restore(args).await,
         MemoryCommand::Redact(args) => history::redact(args).await,
-        MemoryCommand::Readers(args) => readers::list(args).await,
+        MemoryCommand::Readers(args) => history::readers(args).await,
     }
 }
 
