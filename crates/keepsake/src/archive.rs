@@ -10,7 +10,6 @@ mod folder;
 mod import;
 pub(crate) mod packed;
 pub(crate) mod past;
-mod progress;
 mod report;
 mod room;
 pub(crate) mod source;

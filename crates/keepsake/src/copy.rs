@@ -14,7 +14,6 @@
 //! answered one call of Keepsake's own ([`server`]). Then pins and expiry times are copied, writes
 //! are sent in batches, and changes come from the stream of changes.
 
-mod follow;
 mod history;
 mod listing;
 mod not_held;
@@ -30,17 +29,20 @@ use std::time::Duration;
 use clap::Args;
 use futures::future::join_all;
 use keepsake_archive::plan::OnConflict;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, FailureClass};
 use tokio_util::sync::CancellationToken;
 
 use crate::archive::ON_CONFLICT;
 use crate::cli::{OutputArgs, choice, parse_period};
 use crate::output::{Printer, notice};
 use crate::signals::{self, or_end};
+use crate::store_changes::{LastProblem, SAFETY_INTERVAL, StoreChanges};
 
 use pass::{Options, StoreCopy};
 use server::Server;
 
+/// How long a round may take after the signal that ends `--follow`.
+const END_LIMIT: Duration = Duration::from_secs(10);
 /// The shortest interval of `--every`.
 const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -135,7 +137,7 @@ async fn follow_all(
 ) -> Result<(), Failure> {
     notice("following: Ctrl-C ends");
     let following = copies.iter_mut().map(|copy| async move {
-        let followed = follow::run(copy, every, ending).await;
+        let followed = follow(copy, every, ending).await;
         followed.inspect_err(|failure| notice(&format!("not followed any more: {failure}")))
     });
     join_all(following).await.into_iter().collect()
@@ -174,4 +176,58 @@ async fn open(args: &CopyArgs, printer: &Printer) -> Result<(Vec<StoreCopy>, Res
         return Err(Failure::new(format!("nothing was written: the target cannot hold {not_held} things")));
     }
     Ok((copies, begins))
+}
+
+/// Copies every change until a signal. Waits for servers that cannot be reached; fails only if
+/// another attempt cannot help.
+async fn follow(copy: &mut StoreCopy, every: Duration, ending: &CancellationToken) -> Result<(), Failure> {
+    let mut changes = StoreChanges::default();
+    let mut last_problem = LastProblem::none();
+    loop {
+        let round = async {
+            if copy.source.is_keepsake {
+                // Opened before the round: a change during the round must cause another one.
+                changes.open(&copy.source.store).await?;
+            }
+            copy.round().await
+        };
+        let is_over = async {
+            ending.cancelled().await;
+            tokio::time::sleep(END_LIMIT).await;
+        };
+        let done = tokio::select! {
+            done = round => done,
+            () = is_over => Ok(()),
+        };
+        if ending.is_cancelled() {
+            return copy.tell_step();
+        }
+        copy.tell_step()?;
+        let problem = match done {
+            Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::NotAllowed) => {
+                return Err(failure);
+            }
+            done => done.map_err(|failure| failure.to_string()),
+        };
+        last_problem.note(problem, "copied again");
+        let wait = async {
+            if last_problem.is_some() {
+                return last_problem.wait().await;
+            }
+            let is_told = changes.are_told();
+            tokio::select! {
+                () = changes.next(every) => {}
+                () = tokio::time::sleep(SAFETY_INTERVAL.max(every)) => {}
+            }
+            // A round lists the whole store of another server, so a change starts a round only after
+            // the interval. Without a stream, the interval has passed.
+            if is_told && !copy.to.is_keepsake {
+                tokio::time::sleep(every).await;
+            }
+        };
+        tokio::select! {
+            () = wait => {}
+            () = ending.cancelled() => return Ok(()),
+        }
+    }
 }

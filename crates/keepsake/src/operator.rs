@@ -3,7 +3,6 @@
 pub(crate) mod backup;
 pub(crate) mod blobs;
 pub(crate) mod check;
-mod database;
 pub(crate) mod jobs;
 pub(crate) mod model;
 pub(crate) mod target;
@@ -22,8 +21,7 @@ use crate::backends;
 use crate::data_dir;
 use crate::failures::class_of_engine;
 use crate::output::{Printer, counted, print};
-use database::CommandDatabase;
-use target::OperatorApi;
+use target::{CommandDatabase, OperatorApi};
 
 #[derive(Debug, Args)]
 pub(crate) struct MigrateArgs {

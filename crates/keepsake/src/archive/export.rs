@@ -17,7 +17,7 @@ use tokio::sync::mpsc;
 use super::ExportArgs;
 use super::folder::Folder;
 use super::packed::{Contents, UnpackedArchive, is_packed};
-use super::progress::Progress;
+use super::report::Progress;
 use crate::cli::MomentArgs;
 use crate::data_dir::{unusable, with_suffix};
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};

@@ -17,7 +17,7 @@ use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::progress::Progress;
+use super::report::Progress;
 use super::room::Room;
 use super::source::{ListedMemory, Source};
 use super::upload::expiry_of;

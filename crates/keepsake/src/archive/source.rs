@@ -1,7 +1,7 @@
 //! What an import reads: an archive, a folder of text files, or another store.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fmt::{self, Display};
+use std::fmt::Display;
 use std::io::Read;
 use std::path::Path;
 use std::{fs, io};
@@ -18,7 +18,7 @@ use serde::Deserialize;
 
 use super::folder::{Folder, describe};
 use super::packed::{MAX_HISTORY_BYTES, Spooled, is_packed};
-use super::progress::Progress;
+use super::report::Progress;
 use super::{FromArgs, export};
 use crate::cli::MomentArgs;
 use crate::failures::unreadable;
@@ -49,6 +49,7 @@ struct Kept {
 }
 
 const NOT_TEXT: &str = "is not text";
+const OTHER_SOURCE: &str = "is of another source";
 
 /// A memory as an API lists or shows it; other servers omit the optional fields.
 #[derive(Deserialize)]
@@ -100,22 +101,13 @@ impl ListedMemory {
     }
 }
 
-/// Why a memory of a source has no content to import.
-#[derive(Debug)]
-pub(crate) enum NoContent {
+/// What a source has of an item when it is written.
+pub(super) enum SourceContent {
+    Text(String),
     /// The memory was deleted since it was listed.
     Deleted,
-    /// For this reason, which follows the path.
+    /// No memory can have it, for this reason, which follows the path.
     Unusable(String),
-}
-
-impl Display for NoContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Deleted => f.write_str("was deleted during the import"),
-            Self::Unusable(reason) => f.write_str(reason),
-        }
-    }
 }
 
 impl Source {
@@ -196,33 +188,30 @@ impl Source {
         Ok((Self::Store(store), found))
     }
 
-    /// The content of an item. The inner error is the reason why the item can no longer
-    /// be imported.
-    pub(super) async fn content(&self, item: &SourceMemory) -> Result<Result<String, NoContent>, Failure> {
-        let unusable = |reason: &str| Ok(Err(NoContent::Unusable(reason.to_owned())));
-        match (self, &item.origin) {
-            (Self::Folder(_) | Self::Packed(_), ContentOrigin::File(name)) => {
-                Ok(self.text(name, item.sha256).map_err(NoContent::Unusable))
+    pub(super) async fn content(&self, item: &SourceMemory) -> Result<SourceContent, Failure> {
+        let (store, id) = match (self, &item.origin) {
+            (Self::Store(store), ContentOrigin::Memory(id)) => (store, id),
+            (_, ContentOrigin::Memory(_)) => return Ok(SourceContent::Unusable(OTHER_SOURCE.to_owned())),
+            (_, ContentOrigin::File(name)) => {
+                let text = self.text(name, item.sha256);
+                return Ok(text.map_or_else(SourceContent::Unusable, SourceContent::Text));
             }
-            (Self::Store(store), ContentOrigin::Memory(id)) => {
-                let memory = match store.read::<ListedMemory>(id, "full").await? {
-                    ReadMemory::Memory(memory) => memory,
-                    ReadMemory::Deleted => return Ok(Err(NoContent::Deleted)),
-                    ReadMemory::ContentLost(reason) => return unusable(&reason),
-                };
+        };
+        Ok(match store.read::<ListedMemory>(id, "full").await? {
+            ReadMemory::Deleted => SourceContent::Deleted,
+            ReadMemory::ContentLost(reason) => SourceContent::Unusable(reason),
+            ReadMemory::Memory(memory) => {
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must have the hash that
                 // its own answer states.
                 let stated = memory.content_sha256;
                 if stated.is_empty() || ContentHash::of(content.as_bytes()).to_string() == stated {
-                    Ok(Ok(content))
+                    SourceContent::Text(content)
                 } else {
-                    unusable(WRONG_HASH)
+                    SourceContent::Unusable(WRONG_HASH.to_owned())
                 }
             }
-            (Self::Folder(_) | Self::Packed(_), ContentOrigin::Memory(_))
-            | (Self::Store(_), ContentOrigin::File(_)) => unusable("is of another source"),
-        }
+        })
     }
 
     /// The text of a file that was verified. The error is the reason, without the file's name.
@@ -230,7 +219,7 @@ impl Source {
         let bytes = match self {
             Self::Folder(folder) => folder.read_again(name, sha256)?,
             Self::Packed(packed) => packed.bytes(name)?,
-            Self::Store(_) => return Err("is of another source".to_owned()),
+            Self::Store(_) => return Err(OTHER_SOURCE.to_owned()),
         };
         text_of(bytes).ok_or_else(|| NOT_TEXT.to_owned())
     }

@@ -12,8 +12,8 @@ use reqwest::Method;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use super::progress::Progress;
-use super::source::{NoContent, Source};
+use super::report::Progress;
+use super::source::{Source, SourceContent};
 use crate::failures::failure_of;
 use crate::store_api::StoreApi;
 
@@ -57,7 +57,7 @@ pub(super) async fn run(
     let written = write(target, source, steps, |written| {
         done += 1;
         progress.add(1);
-        let lost = || Outcome::refused(Class::Rule, NoContent::Deleted.to_string());
+        let lost = || Outcome::refused(Class::Rule, "was deleted during the import");
         report.add_step(written.step, written.outcome.unwrap_or_else(lost));
     });
     let written = written.await;
@@ -84,16 +84,6 @@ pub(crate) struct WrittenStep<'a> {
     pub(crate) sha256: Option<ContentHash>,
     /// `None`: the memory was deleted in the source, or it is unknown whether the write was applied.
     pub(crate) outcome: Option<Outcome>,
-}
-
-impl<'a> WrittenStep<'a> {
-    fn refused(step: &'a ImportStep, why: NoContent) -> Self {
-        let outcome = match why {
-            NoContent::Deleted => None,
-            NoContent::Unusable(reason) => Some(Outcome::refused(Class::Rule, reason)),
-        };
-        Self { step, sha256: None, outcome }
-    }
 }
 
 /// Carries out the steps, and passes each one on. Steps before a failure are done.
@@ -146,11 +136,15 @@ async fn send<'a>(
     let (mut sent, mut operations) = (Vec::new(), Vec::new());
     for (step, content) in steps.iter().zip(contents) {
         match content {
-            Ok(content) => {
+            SourceContent::Text(content) => {
                 sent.push((step, Some(ContentHash::of(content.as_bytes()))));
                 operations.push(operation(step, content));
             }
-            Err(why) => written.push(WrittenStep::refused(step, why)),
+            SourceContent::Deleted => written.push(WrittenStep { step, sha256: None, outcome: None }),
+            SourceContent::Unusable(reason) => {
+                let outcome = Some(Outcome::refused(Class::Rule, reason));
+                written.push(WrittenStep { step, sha256: None, outcome });
+            }
         }
     }
     if sent.is_empty() {

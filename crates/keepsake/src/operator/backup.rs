@@ -15,7 +15,7 @@ use secrecy::ExposeSecret;
 use serde_json::{Value, json};
 use tempfile::{NamedTempFile, TempPath};
 
-use super::database::CommandDatabase;
+use super::target::CommandDatabase;
 use crate::backends::of_index;
 use crate::cli::LocalArgs;
 use crate::data_dir::{self, FolderLock, folder_of, with_suffix};

@@ -1,24 +1,26 @@
-//! The operator API, called over HTTP or in this process on the database.
+//! The database of a command, and the operator API, called over HTTP or in this process on it.
 //!
 //! Both ways use the same routes, so requests and answers are the same.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::Once;
 use std::time::Duration;
 
 use keepsake_client::{Client, Method, Parameter, Url, extended};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs};
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
 use keepsake_index::{StoreFilter, StoreListing};
 use keepsake_server::operator_call;
 use serde_json::Value;
 
-use super::database::CommandDatabase;
 use crate::backends::{Backends, of_index};
 use crate::cli::{PageArgs, TargetArgs};
+use crate::data_dir;
 use crate::failures::{class_of_status, of_client};
 use crate::ids::{API_KEY, candidates, several_named};
-use crate::output::{Column, Printer, items_of, text_of};
+use crate::output::{Column, Printer, items_of, notice, text_of};
 
 /// The variable with the operator's token, if `--token-file` is not given.
 const TOKEN_VARIABLE: &str = "KEEPSAKE_OPERATOR_TOKEN";
@@ -27,6 +29,57 @@ const ID_PREFIX: &str = "wrkspc_";
 /// Pages of a list that are searched for a name or the beginning of an id.
 const MAX_PAGES: usize = 10_000;
 const STORES_PER_PAGE: u32 = 1_000;
+/// Some commands open the database twice.
+static DEV_FOLDER_NAMED: Once = Once::new();
+
+/// The configured database or, if no argument and no variable names one, that of `serve --dev`.
+pub(super) struct CommandDatabase {
+    pub(super) settings: Settings,
+    /// The data folder, if the database is in one.
+    folder: Option<PathBuf>,
+    is_of_dev: bool,
+}
+
+impl CommandDatabase {
+    /// Reads the configuration, and says where the database of `serve --dev` is if it is that one.
+    pub(super) fn find(sources: SourceArgs) -> Result<Self, Failure> {
+        let mut sources = sources.into_sources();
+        let is_named = sources.file.is_some()
+            || sources.data_dir.is_some()
+            || sources.variables.iter().any(|(name, _)| name == "KEEPSAKE_INDEX_URL");
+        // Without a home, the error of the configuration says how to name a database.
+        if !is_named && let Ok(folder) = data_dir::default_folder() {
+            let told = format!("using the database of `keepsake serve --dev` in {}", folder.display());
+            DEV_FOLDER_NAMED.call_once(|| notice(&told));
+            sources.data_dir = Some(folder);
+        }
+        let folder = sources.data_dir.clone();
+        let settings = sources.merge().settings()?;
+        Ok(Self { settings, folder, is_of_dev: !is_named })
+    }
+
+    /// Refuses a SQLite file that does not exist.
+    pub(super) fn require_file(&self) -> Result<(), Failure> {
+        match &self.settings.index.url {
+            IndexUrl::Sqlite { file, .. } if !file.exists() => Err(Failure::not_found(format!(
+                "there is no database: {} does not exist; --config, --data-dir or KEEPSAKE_INDEX_URL names another one",
+                file.display()
+            ))),
+            IndexUrl::Sqlite { .. } | IndexUrl::Postgres(_) => Ok(()),
+        }
+    }
+
+    /// An engine for one command. It has no requests to wait for, so callers only close the index.
+    ///
+    /// A configured SQLite file is created if it is missing.
+    pub(super) async fn open(&self) -> Result<(Engine, Backends), Failure> {
+        if self.is_of_dev {
+            self.require_file()?;
+        }
+        let backends = Box::pin(Backends::open_for_command(&self.settings, self.folder.as_deref())).await?;
+        Ok((backends.engine(&self.settings), backends))
+    }
+}
 
 pub(super) enum OperatorApi {
     /// The database, with the lock of its folder if it is a SQLite file.

@@ -9,7 +9,7 @@ use keepsake_core::DirPath;
 use keepsake_engine::{Engine, Problem, Verification};
 use serde_json::{Value, json};
 
-use super::database::CommandDatabase;
+use super::target::CommandDatabase;
 use crate::cli::OutputArgs;
 use crate::output::{Column, Printer, Text, bytes, counted, items_of};
 
