@@ -40,6 +40,9 @@ pub struct Failure {
     is_refusal: bool,
 }
 
+/// The result of a command, or of a part of one.
+pub type Result<T, E = Failure> = std::result::Result<T, E>;
+
 /// The class of a failure, as the exit code of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

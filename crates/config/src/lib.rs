@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use cli::{Failure, FailureClass, SourceArgs};
+pub use cli::{Failure, FailureClass, Result, SourceArgs};
 use keepsake_blobs::BlobUrl;
 use reader::Reader;
 pub use sections::{

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_blobs::{BlobStore, BlobUrl};
-use keepsake_config::{Failure, FailureClass, IndexSettings, IndexUrl, Meaning, SearchSettings, Settings};
+use keepsake_config::{
+    Failure, FailureClass, IndexSettings, IndexUrl, Meaning, Result, SearchSettings, Settings,
+};
 use keepsake_embeddings::Embedder;
 use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
@@ -31,7 +33,7 @@ pub(crate) struct Backends {
 
 impl Backends {
     /// Opens both stores. A SQLite file is locked, created and migrated.
-    pub(crate) async fn open(settings: &Settings, metrics: Metrics) -> Result<Self, Failure> {
+    pub(crate) async fn open(settings: &Settings, metrics: Metrics) -> Result<Self> {
         let embedder = embedder(&settings.search)?.into();
         let (index, lock) = open_index(&settings.index).await?;
         let blobs = open_blobs(&settings.blobs.url, settings, &metrics).await?;
@@ -40,10 +42,7 @@ impl Backends {
 
     /// As [`Backends::open`], for a command without telemetry: starts the log, and prepares
     /// the data folder, if there is one.
-    pub(crate) async fn open_for_command(
-        settings: &Settings,
-        folder: Option<&Path>,
-    ) -> Result<Self, Failure> {
+    pub(crate) async fn open_for_command(settings: &Settings, folder: Option<&Path>) -> Result<Self> {
         logs::start(&settings.log, None);
         if let Some(folder) = folder {
             data_dir::prepare(folder)?;
@@ -62,7 +61,7 @@ impl Backends {
 }
 
 /// What makes the vectors for search by meaning. Does no I/O: the model may be installed later.
-pub(crate) fn embedder(settings: &SearchSettings) -> Result<Embedder, Failure> {
+pub(crate) fn embedder(settings: &SearchSettings) -> Result<Embedder> {
     match &settings.meaning {
         Meaning::Embedded => Ok(Embedder::embedded(&settings.model_path)),
         Meaning::Endpoint(endpoint) => {
@@ -76,7 +75,7 @@ pub(crate) fn embedder(settings: &SearchSettings) -> Result<Embedder, Failure> {
 /// form of each secret of the server.
 ///
 /// A SQLite file may be open in a running server.
-pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<Vec<(String, String, Vec<u8>)>, Failure> {
+pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<Vec<(String, String, Vec<u8>)>> {
     match &settings.url {
         // The first start of a server creates it.
         IndexUrl::Sqlite { file, .. } if !file.exists() => Ok(Vec::new()),
@@ -104,14 +103,14 @@ pub(crate) async fn open_blobs(
     url: &BlobUrl,
     settings: &Settings,
     metrics: &Metrics,
-) -> Result<Option<Arc<dyn BlobStore>>, Failure> {
+) -> Result<Option<Arc<dyn BlobStore>>> {
     let mut s3 = settings.blobs.s3.clone();
     // Shorter than the request deadline, so that a request gets an error answer in time.
     s3.max_call = Some((settings.engine.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
     keepsake_blobs::open(url, &s3, metrics).await.map_err(Failure::of(format_args!("blobs.url {url}")))
 }
 
-async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLock>), Failure> {
+async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLock>)> {
     match &settings.url {
         IndexUrl::Sqlite { url, file } => {
             data_dir::make_private_file(file)?;
@@ -143,7 +142,7 @@ pub(crate) fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
 }
 
 /// Migrates a database to the schema of this binary; returns what changed.
-pub(crate) async fn migrate(url: &IndexUrl, distributes: bool) -> Result<MigrationReport, Failure> {
+pub(crate) async fn migrate(url: &IndexUrl, distributes: bool) -> Result<MigrationReport> {
     match url {
         IndexUrl::Sqlite { url, .. } if distributes => {
             Err(Failure::new(format!("the database {url} is a file, which cannot be distributed")))

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use keepsake_config::{Failure, SourceArgs};
+use keepsake_config::{Failure, Result, SourceArgs};
 use keepsake_core::{SearchMode, Timestamp, words};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::Value;
@@ -44,7 +44,7 @@ pub(crate) struct ServerArgs {
 impl ServerArgs {
     /// Refuses arguments of a server for a command that uses none. Variables are
     /// ignored.
-    pub(crate) fn refuse_beside(&self, other: &str) -> Result<(), Failure> {
+    pub(crate) fn refuse_beside(&self, other: &str) -> Result<()> {
         match self.arguments().next() {
             Some((argument, _)) => Err(Failure::usage(format!("{argument} cannot be used with {other}"))),
             None => Ok(()),
@@ -166,7 +166,7 @@ pub(crate) struct TargetArgs {
 
 impl TargetArgs {
     /// Refuses arguments of the operator without `argument`, which makes a command the operator's.
-    pub(crate) fn refuse_without(&self, argument: &str) -> Result<(), Failure> {
+    pub(crate) fn refuse_without(&self, argument: &str) -> Result<()> {
         let given = [
             ("--config", self.sources.config.is_some()),
             ("--data-dir", self.sources.data_dir.is_some()),

@@ -8,7 +8,7 @@ use clap::{Arg, Args, Command};
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::Value;
 
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs, StoreNameArgs};
@@ -42,7 +42,7 @@ pub(crate) struct CompletionsArgs {
 }
 
 /// Prints the script that makes a shell ask this program.
-pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<(), Failure> {
+pub(crate) fn print_completions(args: &CompletionsArgs) -> Result<()> {
     let (name, mut script) = (args.shell.to_string(), Vec::new());
     let shells = Shells::builtins();
     let shell = shells.completer(&name);

@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::{folder_of_user, make_private_folder, write_private_file};
@@ -65,13 +65,13 @@ impl Context {
 
 impl Contexts {
     /// The contexts of this user, and their file.
-    pub(crate) fn of_user() -> Result<(Self, PathBuf), Failure> {
+    pub(crate) fn of_user() -> Result<(Self, PathBuf)> {
         let path = default_file()?;
         Ok((Self::read(&path)?, path))
     }
 
     /// Reads the file; without a file there are no contexts.
-    pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
+    pub(crate) fn read(path: &Path) -> Result<Self> {
         let failed = |place: &str, why: &dyn std::fmt::Display| {
             let path = path.display();
             Failure::new(format!(
@@ -96,7 +96,7 @@ impl Contexts {
     }
 
     /// Replaces the file atomically.
-    pub(crate) fn write(&self, path: &Path) -> Result<(), Failure> {
+    pub(crate) fn write(&self, path: &Path) -> Result<()> {
         let failed = || format!("{} cannot be written", path.display());
         let text = toml::to_string(self).map_err(Failure::of(failed()))?;
         if let Some(folder) = path.parent() {
@@ -145,7 +145,7 @@ impl Contexts {
     }
 
     /// The context of this name, or the current one.
-    pub(crate) fn find(&self, name: Option<&str>) -> Result<Option<(&str, &Context)>, Failure> {
+    pub(crate) fn find(&self, name: Option<&str>) -> Result<Option<(&str, &Context)>> {
         let Some(name) = name.or(self.current.as_deref()) else {
             return Ok(None);
         };
@@ -177,11 +177,11 @@ fn warn_of_readers(path: &Path) {
     }
 }
 
-pub(crate) fn default_file() -> Result<PathBuf, Failure> {
+pub(crate) fn default_file() -> Result<PathBuf> {
     file_of_user(|name| std::env::var_os(name))
 }
 
-fn file_of_user(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, Failure> {
+fn file_of_user(variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf> {
     folder_of_user(variable, "XDG_CONFIG_HOME", ".config")
         .map(|folder| folder.join("contexts.toml"))
         .ok_or_else(|| Failure::new("contexts.toml has no place: neither HOME nor XDG_CONFIG_HOME is set"))

@@ -29,7 +29,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::future::join_all;
 use keepsake_archive::plan::OnConflict;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use tokio_util::sync::CancellationToken;
 
 use crate::archive::ON_CONFLICT;
@@ -96,7 +96,7 @@ pub(crate) struct CopyArgs {
 }
 
 /// Copies once, or until a signal, and prints the receipt.
-pub(crate) async fn run(args: CopyArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: CopyArgs) -> Result<()> {
     let ending = signals::shutdown_token()?;
     let printer = Printer::new(args.output.output);
     let (mut copies, begins) = or_end(&ending, Box::pin(open(&args, &printer))).await?;
@@ -130,11 +130,7 @@ pub(crate) async fn run(args: CopyArgs) -> Result<(), Failure> {
 }
 
 /// Follows all stores until a signal. A store that cannot be followed any more does not end the others.
-async fn follow_all(
-    copies: &mut [StoreCopy],
-    every: Duration,
-    ending: &CancellationToken,
-) -> Result<(), Failure> {
+async fn follow_all(copies: &mut [StoreCopy], every: Duration, ending: &CancellationToken) -> Result<()> {
     notice("following: Ctrl-C ends");
     let following = copies.iter_mut().map(|copy| async move {
         let followed = follow(copy, every, ending).await;
@@ -145,7 +141,7 @@ async fn follow_all(
 
 /// Connects to both servers, finds the stores, and plans their first passes. Nothing is written. The inner
 /// failure is the first reason why nothing must be written.
-async fn open(args: &CopyArgs, printer: &Printer) -> Result<(Vec<StoreCopy>, Result<(), Failure>), Failure> {
+async fn open(args: &CopyArgs, printer: &Printer) -> Result<(Vec<StoreCopy>, Result<()>)> {
     let from = Server::connect("from", &args.from, args.from_key_file.as_deref()).await?;
     let to = Arc::new(Server::connect("to", &args.to, args.to_key_file.as_deref()).await?);
     if args.versions && !to.is_keepsake {
@@ -180,7 +176,7 @@ async fn open(args: &CopyArgs, printer: &Printer) -> Result<(Vec<StoreCopy>, Res
 
 /// Copies every change until a signal. Waits for servers that cannot be reached; fails only if
 /// another attempt cannot help.
-async fn follow(copy: &mut StoreCopy, every: Duration, ending: &CancellationToken) -> Result<(), Failure> {
+async fn follow(copy: &mut StoreCopy, every: Duration, ending: &CancellationToken) -> Result<()> {
     let mut changes = StoreChanges::default();
     let mut last_problem = LastProblem::none();
     loop {

@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use rustix::process::geteuid;
 
 use crate::output::notice;
@@ -30,7 +30,7 @@ impl FolderLock {
         with_suffix(database, ".lock")
     }
 
-    pub(crate) fn take(database: &Path) -> Result<Self, Failure> {
+    pub(crate) fn take(database: &Path) -> Result<Self> {
         // The resolved path, so that all links to the file share one lock.
         let database = database.canonicalize().unwrap_or_else(|_| database.to_owned());
         let (folder, path) = (folder_of(&database), Self::file_of(&database));
@@ -53,7 +53,7 @@ impl FolderLock {
 /// Creates a data folder that only its owner can access.
 ///
 /// The mode of an existing folder is changed only if it is empty.
-pub(crate) fn prepare(folder: &Path) -> Result<(), Failure> {
+pub(crate) fn prepare(folder: &Path) -> Result<()> {
     make_private_folder(folder)?;
     let is_empty = folder.read_dir().map_err(unusable(folder))?.next().is_none();
     if is_empty {
@@ -129,7 +129,7 @@ fn may_be_made_by_keepsake(folder: &Path) -> bool {
 /// Creates a folder, and its parents, that only its owner can access.
 ///
 /// Existing ones are not changed.
-pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
+pub(crate) fn make_private_folder(folder: &Path) -> Result<()> {
     let made = DirBuilder::new().recursive(true).mode(FOLDER_MODE).create(folder);
     made.map_err(unusable(folder))
 }
@@ -138,7 +138,7 @@ pub(crate) fn make_private_folder(folder: &Path) -> Result<(), Failure> {
 ///
 /// Existing ones are not changed. SQLite creates its other files with the mode
 /// of the database file.
-pub(crate) fn make_private_file(path: &Path) -> Result<(), Failure> {
+pub(crate) fn make_private_file(path: &Path) -> Result<()> {
     make_private_folder(folder_of(path))?;
     open_private(path)
         .map(drop)
@@ -226,7 +226,7 @@ pub(crate) fn folder_of_user(
     folder.map(|folder| folder.join("keepsake"))
 }
 
-pub(crate) fn default_folder() -> Result<PathBuf, Failure> {
+pub(crate) fn default_folder() -> Result<PathBuf> {
     folder_of_user(|name| std::env::var_os(name), "XDG_DATA_HOME", ".local/share")
         .ok_or_else(|| Failure::new("neither XDG_DATA_HOME nor HOME is set: name a folder with --data-dir"))
 }

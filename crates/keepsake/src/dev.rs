@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, KeyDraft, NewTenant, StoreDraft};
@@ -54,7 +54,7 @@ pub(crate) async fn start(
     backends: &Backends,
     folder: &Path,
     base_url: &str,
-) -> Result<Started, Failure> {
+) -> Result<Started> {
     let (mut credentials, is_new) = find_or_create(engine, backends, folder, base_url).await?;
     if credentials.base_url != base_url {
         base_url.clone_into(&mut credentials.base_url);
@@ -67,11 +67,7 @@ pub(crate) async fn start(
 ///
 /// A new key is printed once, with example commands. For an existing key only
 /// the file that contains it is printed.
-pub(crate) fn print_credentials(
-    started: &Started,
-    folder: &Path,
-    context: Option<&str>,
-) -> Result<(), Failure> {
+pub(crate) fn print_credentials(started: &Started, folder: &Path, context: Option<&str>) -> Result<()> {
     let (path, credentials) = (folder.join(CREDENTIALS_FILE), &started.credentials);
     let list = context.map_or_else(String::new, |context| {
         let program = std::env::args().next();
@@ -98,7 +94,7 @@ pub(crate) fn print_console_link(
     credentials: &Credentials,
     random: [u8; 32],
     now: Timestamp,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let path = links.add(&credentials.api_key, random, now);
     print(&format!(
         "\nOpen the console, signed in; the link works once, within ten minutes:\n\n{}{path}\n",
@@ -109,7 +105,7 @@ pub(crate) fn print_console_link(
 /// Makes a context for this folder, so that the commands find the server; answers its name.
 ///
 /// It becomes the current context only if there is no other.
-pub(crate) fn remember(credentials: &Credentials, folder: &Path) -> Result<String, Failure> {
+pub(crate) fn remember(credentials: &Credentials, folder: &Path) -> Result<String> {
     let (mut contexts, path) = Contexts::of_user()?;
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
     let context = Context {
@@ -130,7 +126,7 @@ pub(crate) async fn find_or_create(
     backends: &Backends,
     folder: &Path,
     base_url: &str,
-) -> Result<(Credentials, bool), Failure> {
+) -> Result<(Credentials, bool)> {
     let path = folder.join(CREDENTIALS_FILE);
     let (index, known) = (&backends.index, read(&path)?);
     if let Some(known) = &known
@@ -156,7 +152,7 @@ pub(crate) async fn find_or_create(
 }
 
 /// Renames a file, if it is there: its key may be valid for a database that comes back.
-fn keep_aside(path: &Path) -> Result<(), Failure> {
+fn keep_aside(path: &Path) -> Result<()> {
     let free = (1..=MAX_ASIDE)
         .map(|number| path.with_extension(format!("{number}.json")))
         .find(|aside| !aside.exists());
@@ -194,7 +190,7 @@ async fn find_or_create_store(
     engine: &Engine,
     index: &Index,
     known: Option<&Credentials>,
-) -> Result<(TenantId, StoreId), Failure> {
+) -> Result<(TenantId, StoreId)> {
     let failed = || Failure::of("the index");
     let tenant_id = match find_tenant(index, known).await.map_err(failed())? {
         Some(tenant_id) => tenant_id,
@@ -264,7 +260,7 @@ fn only_or_named<T>(all: &[T], name: impl Fn(&T) -> &str) -> Option<&T> {
 }
 
 /// The content of a JSON file; `None` if it is missing or has another format.
-fn read(path: &Path) -> Result<Option<Credentials>, Failure> {
+fn read(path: &Path) -> Result<Option<Credentials>> {
     match fs::read(path) {
         Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -272,7 +268,7 @@ fn read(path: &Path) -> Result<Option<Credentials>, Failure> {
     }
 }
 
-fn write(path: &Path, credentials: &Credentials) -> Result<(), Failure> {
+fn write(path: &Path, credentials: &Credentials) -> Result<()> {
     let failed = || Failure::of(format!("{} cannot be written", path.display()));
     let text = serde_json::to_string_pretty(credentials).map_err(|error| Failure::new(error.to_string()))?;
     write_private_file(path, &format!("{text}\n")).map_err(failed())

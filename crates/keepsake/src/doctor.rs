@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use keepsake_client::{Client, ClientError, StatusCode, Url, body_of, extended, from_json};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use keepsake_core::MeaningReason;
 use keepsake_core::words::{counted, period};
 use reqwest::Response;
@@ -83,7 +83,7 @@ impl Diagnosis {
     }
 
     /// Prints the checks. Fails if there is a problem.
-    fn end(self, printer: &Printer) -> Result<(), Failure> {
+    fn end(self, printer: &Printer) -> Result<()> {
         printer.items(&self.0, &COLUMNS, "")?;
         match self.0.iter().filter(|check| check["result"] == "problem").count() as u64 {
             0 => Ok(()),
@@ -92,7 +92,7 @@ impl Diagnosis {
     }
 }
 
-pub(crate) async fn run(args: DoctorArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: DoctorArgs) -> Result<()> {
     let printer = Printer::new(args.store.connection.output.output);
     let mut diagnosis = Diagnosis::default();
     match connect(&args.store.connection.server) {
@@ -172,7 +172,7 @@ async fn check_server(client: &Client) -> (Finding, bool, Option<i64>) {
 }
 
 /// Gets a path of the server outside the API, once.
-async fn get(client: &Client, path: &str) -> Result<Response, Failure> {
+async fn get(client: &Client, path: &str) -> Result<Response> {
     let url = Url::parse(client.url()).map_err(Failure::of("the URL"))?;
     let sent = client.http().get(extended(&url, &[path], &[])).send().await;
     let answer = sent.map_err(|error| of_client(client.unreachable(&error)))?;

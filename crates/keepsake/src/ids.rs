@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use keepsake_client::{Client, Parameter};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::Value;
 
 use crate::failures::failure_of;
@@ -66,7 +66,7 @@ impl IdKind {
         list: &[&str],
         query: &[Parameter<'_>],
         beginning: &str,
-    ) -> Result<String, Failure> {
+    ) -> Result<String> {
         if beginning.len() == self.prefix.len() + ID_CHARS {
             return Ok(beginning.to_owned());
         }
@@ -88,7 +88,7 @@ impl IdKind {
     }
 
     /// The only id that was found.
-    pub(crate) fn only(&self, found: &BTreeSet<String>, beginning: &str) -> Result<String, Failure> {
+    pub(crate) fn only(&self, found: &BTreeSet<String>, beginning: &str) -> Result<String> {
         self.only_shown_by(self.command, found, beginning)
     }
 
@@ -98,7 +98,7 @@ impl IdKind {
         command: &str,
         found: &BTreeSet<String>,
         beginning: &str,
-    ) -> Result<String, Failure> {
+    ) -> Result<String> {
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),
             [] => Err(Failure::not_found(format!(

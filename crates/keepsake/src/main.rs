@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use keepsake_config::Failure;
+use keepsake_config::Result;
 
 use cli::example;
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};
@@ -238,7 +238,7 @@ fn options(mut matches: &ArgMatches) -> Vec<String> {
     given.into_iter().chain(others).filter_map(Arg::get_long).map(str::to_owned).collect()
 }
 
-async fn run(command: Command) -> Result<(), Failure> {
+async fn run(command: Command) -> Result<()> {
     match command {
         Command::Login(args) => access::login(args).await,
         Command::Context(command) => access::run_context(command).await,

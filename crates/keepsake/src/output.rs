@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Wi
 use console::{Style, Term};
 use indicatif::{HumanCount, HumanDuration};
 use jiff::Timestamp;
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use keepsake_core::words;
 use keepsake_index::action_words;
 use serde_json::{Map, Value, json};
@@ -75,7 +75,7 @@ impl Printer {
     }
 
     /// `none` describes an empty list.
-    pub(crate) fn items(&self, items: &[Value], columns: &[Column], none: &str) -> Result<(), Failure> {
+    pub(crate) fn items(&self, items: &[Value], columns: &[Column], none: &str) -> Result<()> {
         match self.format {
             OutputFormat::Table if items.is_empty() => {
                 notice(none);
@@ -88,7 +88,7 @@ impl Printer {
     }
 
     /// As [`Printer::items`], for the first items of a list; a table says if there are more.
-    pub(crate) fn first(&self, first: &FirstItems, columns: &[Column], none: &str) -> Result<(), Failure> {
+    pub(crate) fn first(&self, first: &FirstItems, columns: &[Column], none: &str) -> Result<()> {
         let (items, limit) = (&first.items, first.limit);
         let has_more = items.len() > limit && self.is_table();
         // With a limit of 0, nothing is shown of a list that is not empty.
@@ -103,7 +103,7 @@ impl Printer {
 
     /// Prints one page of a list, in JSON as the API answers; `none` describes an empty
     /// list.
-    pub(crate) fn list(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {
+    pub(crate) fn list(&self, list: &Value, columns: &[Column], none: &str) -> Result<()> {
         if self.format == OutputFormat::Json {
             return print(&format!("{list:#}\n"));
         }
@@ -111,7 +111,7 @@ impl Printer {
     }
 
     /// As [`Printer::list`], and how to get the next page.
-    pub(crate) fn page(&self, list: &Value, columns: &[Column], none: &str) -> Result<(), Failure> {
+    pub(crate) fn page(&self, list: &Value, columns: &[Column], none: &str) -> Result<()> {
         self.list(list, columns, none)?;
         if self.format == OutputFormat::Json {
             return Ok(());
@@ -123,7 +123,7 @@ impl Printer {
     }
 
     /// Prints one object, for people as a field per line.
-    pub(crate) fn object(&self, object: &Value, fields: &[Column]) -> Result<(), Failure> {
+    pub(crate) fn object(&self, object: &Value, fields: &[Column]) -> Result<()> {
         self.done_styled(object, || {
             let width = fields.iter().map(|(header, ..)| header.len()).max().unwrap_or_default();
             let line = |field: &Column| {
@@ -135,12 +135,12 @@ impl Printer {
     }
 
     /// Prints the object that a command made or changed, for people as a sentence.
-    pub(crate) fn done(&self, object: &Value, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn done(&self, object: &Value, sentence: impl FnOnce() -> String) -> Result<()> {
         self.done_styled(object, || Stream::Stdout.shown(&sentence()).into_owned())
     }
 
     /// As [`Printer::done`], for a text with colours: see [`print_styled`].
-    pub(crate) fn done_styled(&self, object: &Value, text: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn done_styled(&self, object: &Value, text: impl FnOnce() -> String) -> Result<()> {
         match self.format {
             OutputFormat::Table => print_styled(&text()),
             OutputFormat::Json => print(&format!("{object:#}\n")),
@@ -150,7 +150,7 @@ impl Printer {
 
     /// Prints a step of a command that goes on. With JSON, only the final result is
     /// printed.
-    pub(crate) fn step(&self, step: &Value, sentence: impl FnOnce() -> String) -> Result<(), Failure> {
+    pub(crate) fn step(&self, step: &Value, sentence: impl FnOnce() -> String) -> Result<()> {
         match self.format {
             OutputFormat::Json => Ok(()),
             OutputFormat::Table | OutputFormat::Jsonl => self.done(step, sentence),

@@ -14,7 +14,7 @@ pub(crate) mod store_tests;
 pub(crate) mod stores;
 pub(crate) mod undo;
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::nfc;
 use serde_json::Value;
 
@@ -28,7 +28,7 @@ pub(crate) use connection::{StoreConnection, connect, find_store, is_same_server
 
 /// The path in the API of a path as agents see it. Refuses an absolute path that is not
 /// below `/memories`.
-pub(crate) fn api_path(path: &str) -> Result<String, Failure> {
+pub(crate) fn api_path(path: &str) -> Result<String> {
     let below = match path.strip_prefix(AGENT_ROOT) {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ if path.starts_with('/') => {

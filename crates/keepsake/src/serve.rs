@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_config::{
-    Failure, FailureClass, Meaning, MergedConfig, OperatorSettings, Role, Settings, SourceArgs,
+    Failure, FailureClass, Meaning, MergedConfig, OperatorSettings, Result, Role, Settings, SourceArgs,
 };
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, Runner, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
@@ -60,7 +60,7 @@ pub(crate) struct ServeArgs {
 }
 
 /// Serves until a signal arrives.
-pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ServeArgs) -> Result<()> {
     let lifecycle = signals::lifecycle()?;
     let mut sources = args.sources.into_sources();
     sources.listen = args.listen;
@@ -116,7 +116,7 @@ pub(crate) async fn run(args: ServeArgs) -> Result<(), Failure> {
     served
 }
 
-fn start_telemetry(settings: &Settings) -> Result<Telemetry, Failure> {
+fn start_telemetry(settings: &Settings) -> Result<Telemetry> {
     let now = SystemClock.now();
     let (version, instance_id) = (env!("CARGO_PKG_VERSION"), RandomIds.uuid(now).to_string());
     let telemetry = Telemetry::start(&settings.telemetry, version, instance_id)
@@ -131,7 +131,7 @@ async fn open(
     settings: &Settings,
     migrate: bool,
     metrics: &Metrics,
-) -> Result<Backends, Failure> {
+) -> Result<Backends> {
     if migrate {
         backends::migrate(&merged.migration()?, false).await?;
     }
@@ -157,7 +157,7 @@ struct ServerRun<'a> {
 
 impl ServerRun<'_> {
     /// Runs the listeners and the jobs of the role until shutdown.
-    async fn run(&self, backends: &Backends, dev: Option<Dev<'_>>) -> Result<(), Failure> {
+    async fn run(&self, backends: &Backends, dev: Option<Dev<'_>>) -> Result<()> {
         let (engine, settings) = (self.engine, self.settings);
         engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
         if !engine.replica.may_serve().await {
@@ -197,7 +197,7 @@ impl ServerRun<'_> {
 
     /// Remembers the server for commands, and prints how to use it. The link to the console
     /// comes last.
-    fn welcome(&self, dev: &Dev<'_>, started: &dev::Started) -> Result<(), Failure> {
+    fn welcome(&self, dev: &Dev<'_>, started: &dev::Started) -> Result<()> {
         let context = dev::remember(&started.credentials, dev.folder).inspect_err(|failure| {
             tracing::warn!(error = %failure, "the context was not saved: commands need --url and --api-key");
         });
@@ -229,7 +229,7 @@ impl ServerRun<'_> {
     }
 
     /// Serves clients; a worker only waits for the shutdown.
-    async fn serve_public(&self, listener: Option<(TcpListener, SocketAddr)>) -> Result<(), Failure> {
+    async fn serve_public(&self, listener: Option<(TcpListener, SocketAddr)>) -> Result<()> {
         let Some((listener, address)) = listener else {
             self.lifecycle.stopping.cancelled().await;
             return Ok(());
@@ -244,7 +244,7 @@ impl ServerRun<'_> {
     async fn serve_operator(
         &self,
         operator: Option<((TcpListener, SocketAddr), &OperatorSettings)>,
-    ) -> Result<(), Failure> {
+    ) -> Result<()> {
         let Some(((listener, address), settings)) = operator else {
             return Ok(());
         };
@@ -339,7 +339,7 @@ async fn stop_after(lifecycle: Lifecycle, drain: Duration) {
     }
 }
 
-async fn listen(key: &str, wanted: &str) -> Result<(TcpListener, SocketAddr), Failure> {
+async fn listen(key: &str, wanted: &str) -> Result<(TcpListener, SocketAddr)> {
     let failed = || Failure::of(format!("{key} {wanted} cannot be used"));
     let listener = TcpListener::bind(wanted).await;
     let listener = listener.map_err(|error| {

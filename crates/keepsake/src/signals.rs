@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_server::Lifecycle;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -23,7 +23,7 @@ pub(crate) struct EndSignals {
 
 impl EndSignals {
     /// From now on, these signals do not end the process by themselves.
-    pub(crate) fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self> {
         Ok(Self {
             interrupt: caught(SignalKind::interrupt())?,
             terminate: caught(SignalKind::terminate())?,
@@ -40,10 +40,7 @@ impl EndSignals {
     }
 
     /// Waits for `work`; a signal ends it with [`interrupted`].
-    pub(crate) async fn or_end<T>(
-        &mut self,
-        work: impl Future<Output = Result<T, Failure>>,
-    ) -> Result<T, Failure> {
+    pub(crate) async fn or_end<T>(&mut self, work: impl Future<Output = Result<T>>) -> Result<T> {
         tokio::select! {
             done = work => done,
             _ = self.next() => Err(interrupted()),
@@ -51,7 +48,7 @@ impl EndSignals {
     }
 }
 
-fn caught(kind: SignalKind) -> Result<Signal, Failure> {
+fn caught(kind: SignalKind) -> Result<Signal> {
     signal(kind).map_err(Failure::of("signals cannot be caught"))
 }
 
@@ -60,15 +57,15 @@ pub(crate) fn interrupted() -> Failure {
 }
 
 /// A token that the first signal cancels; the second signal exits immediately.
-pub(crate) fn shutdown_token() -> Result<CancellationToken, Failure> {
+pub(crate) fn shutdown_token() -> Result<CancellationToken> {
     lifecycle().map(|lifecycle| lifecycle.draining)
 }
 
 /// Waits for `work`, or for the first signal.
 pub(crate) async fn or_end<T>(
     ending: &CancellationToken,
-    work: impl Future<Output = Result<T, Failure>>,
-) -> Result<T, Failure> {
+    work: impl Future<Output = Result<T>>,
+) -> Result<T> {
     tokio::select! {
         done = work => done,
         () = ending.cancelled() => Err(Failure::new("interrupted: the next run goes on from here")),
@@ -80,7 +77,7 @@ pub(crate) async fn or_end<T>(
 /// SIGTERM comes from an orchestrator: the server drains first, so that load
 /// balancers notice. SIGINT comes from a person who waits: it stops without
 /// draining.
-pub(crate) fn lifecycle() -> Result<Lifecycle, Failure> {
+pub(crate) fn lifecycle() -> Result<Lifecycle> {
     let mut interrupt = caught(SignalKind::interrupt())?;
     let mut terminate = caught(SignalKind::terminate())?;
     // Caught, so that a write beyond the file size limit (`ulimit -f`) fails like

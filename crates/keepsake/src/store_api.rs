@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_client::{Client, ClientError, Parameter};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -81,11 +81,7 @@ impl StoreApi {
         self.client.delete(&self.path(&["memories", id]), &expected).await
     }
 
-    pub(crate) async fn read<T: DeserializeOwned>(
-        &self,
-        id: &str,
-        view: &str,
-    ) -> Result<ReadMemory<T>, Failure> {
+    pub(crate) async fn read<T: DeserializeOwned>(&self, id: &str, view: &str) -> Result<ReadMemory<T>> {
         match self.get(&["memories", id], &[("view", Some(view))]).await {
             Ok(memory) => Ok(ReadMemory::Memory(memory)),
             Err(error) if class_of(&error) == FailureClass::NotFound => Ok(ReadMemory::Deleted),
@@ -95,7 +91,7 @@ impl StoreApi {
     }
 
     /// The size and the limits of the store; `None` if the credential may not read them.
-    pub(crate) async fn usage<T: DeserializeOwned>(&self, failed: &str) -> Result<Option<T>, Failure> {
+    pub(crate) async fn usage<T: DeserializeOwned>(&self, failed: &str) -> Result<Option<T>> {
         match self.get(&["usage"], &[("limit", Some("1"))]).await {
             Ok(usage) => Ok(Some(usage)),
             Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
@@ -109,7 +105,7 @@ impl StoreApi {
     pub(crate) async fn list<T: DeserializeOwned>(
         &self,
         id_of: fn(&T) -> String,
-    ) -> Result<ListedMemories<T>, Failure> {
+    ) -> Result<ListedMemories<T>> {
         let changes = Changes::begin(self).await?;
         changes.follow(id_of, self.list_once(id_of).await?).await
     }
@@ -120,7 +116,7 @@ impl StoreApi {
         id_of: fn(&T) -> String,
         memories: BTreeMap<String, T>,
         place: String,
-    ) -> Result<ListedMemories<T>, Failure> {
+    ) -> Result<ListedMemories<T>> {
         Changes { store: self, place: Some(place) }.follow(id_of, memories).await
     }
 
@@ -129,7 +125,7 @@ impl StoreApi {
     pub(crate) async fn list_once<T: DeserializeOwned>(
         &self,
         id_of: fn(&T) -> String,
-    ) -> Result<BTreeMap<String, T>, Failure> {
+    ) -> Result<BTreeMap<String, T>> {
         let path = self.path(&["memories"]);
         let mut pages = self.client.pages(&path, &[("view", Some("basic"))]);
         let mut memories = BTreeMap::new();
@@ -141,13 +137,13 @@ impl StoreApi {
     }
 
     /// The place after the newest change; `None` if the changes cannot be listed.
-    pub(crate) async fn newest_place(&self) -> Result<Option<String>, Failure> {
+    pub(crate) async fn newest_place(&self) -> Result<Option<String>> {
         Ok(Changes::begin(self).await?.place)
     }
 
     /// The place after the newest change, if nothing was removed from the history since
     /// another place.
-    pub(crate) async fn newest_place_since(&self, place: String) -> Result<Option<String>, Failure> {
+    pub(crate) async fn newest_place_since(&self, place: String) -> Result<Option<String>> {
         let mut changes = Changes { store: self, place: Some(place) };
         Ok(match changes.next().await? {
             ChangedMemories::Memories(_) => changes.place,
@@ -189,7 +185,7 @@ struct Change {
 
 impl<'a> Changes<'a> {
     /// The changes from now on.
-    async fn begin(store: &'a StoreApi) -> Result<Self, Failure> {
+    async fn begin(store: &'a StoreApi) -> Result<Self> {
         let mut changes = Self { store, place: None };
         changes.place = match changes.page(END).await {
             Ok(page) => Some(page.next_after),
@@ -207,7 +203,7 @@ impl<'a> Changes<'a> {
         mut self,
         id_of: fn(&T) -> String,
         mut memories: BTreeMap<String, T>,
-    ) -> Result<ListedMemories<T>, Failure> {
+    ) -> Result<ListedMemories<T>> {
         let mut was_followed = false;
         for _ in 0..MAX_ROUNDS {
             match self.next().await? {
@@ -237,7 +233,7 @@ impl<'a> Changes<'a> {
         self.store.get(&["changes"], &query).await
     }
 
-    async fn next(&mut self) -> Result<ChangedMemories, Failure> {
+    async fn next(&mut self) -> Result<ChangedMemories> {
         let mut changed = BTreeSet::new();
         for _ in 0..MAX_PAGES {
             let Some(place) = &self.place else {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keepsake_client::Events;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{FailureClass, Result};
 
 use crate::failures::{class_of, failure_of};
 use crate::output::notice;
@@ -20,7 +20,7 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(1);
 const MAX_BACKOFF: Duration = Duration::from_secs(30);
 
 /// The stream of a store's changes from now on; `None` if the credential may not follow them.
-async fn stream(store: &StoreApi) -> Result<Option<Events>, Failure> {
+async fn stream(store: &StoreApi) -> Result<Option<Events>> {
     let mut changes = store.client.events(&store.path(&["changes", "stream"]), &[], None);
     match changes.open().await {
         Ok(()) => Ok(Some(changes)),
@@ -74,7 +74,7 @@ pub(crate) struct StoreChanges {
 
 impl StoreChanges {
     /// Begins to follow the store, unless it is followed already.
-    pub(crate) async fn open(&mut self, store: &StoreApi) -> Result<(), Failure> {
+    pub(crate) async fn open(&mut self, store: &StoreApi) -> Result<()> {
         if self.stream.is_none() {
             self.stream = stream(store).await?;
         }

@@ -33,7 +33,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 
 use crate::cli::StoreArgs;
 use crate::data_dir::{FolderLock, make_private_folder, unusable};
@@ -100,7 +100,7 @@ pub(crate) struct SyncArgs {
 
 /// Synchronises a folder once, or until a signal. A failure of class `Conflict` means
 /// that conflicts were kept.
-pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: SyncArgs) -> Result<()> {
     let ending = signals::shutdown_token()?;
     let setup = async {
         let connection = StoreConnection::open(&args.store).await?.for_backup();
@@ -124,7 +124,7 @@ pub(crate) async fn run(args: SyncArgs) -> Result<(), Failure> {
     }
 }
 
-async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Option<FolderLock>), Failure> {
+async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Option<FolderLock>)> {
     let root = if args.dry_run { args.folder.clone() } else { prepare(&args.folder)? };
     let private = root.join(PRIVATE_FOLDER);
     let state_file = private.join("state.json");
@@ -165,7 +165,7 @@ pub(crate) struct FolderState {
 
 /// The state of a folder that is kept equal to a store; `None`: it never was. Fails if the state cannot
 /// be read, or is that of another store.
-pub(crate) fn state_of(folder: &Path, store: &StoreApi) -> Result<Option<FolderState>, Failure> {
+pub(crate) fn state_of(folder: &Path, store: &StoreApi) -> Result<Option<FolderState>> {
     let private = folder.join(PRIVATE_FOLDER);
     let state_file = private.join("state.json");
     refuse_links(&private, &state_file)?;
@@ -179,7 +179,7 @@ pub(crate) fn state_of(folder: &Path, store: &StoreApi) -> Result<Option<FolderS
 
 /// Refuses links in place of the private folder and its files, which are named by their
 /// path: a folder from another user must not make this program write outside it.
-fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {
+fn refuse_links(private: &Path, state_file: &Path) -> Result<()> {
     let lock_file = FolderLock::file_of(state_file);
     for path in [private, state_file, &lock_file] {
         if path.is_symlink() {
@@ -193,7 +193,7 @@ fn refuse_links(private: &Path, state_file: &Path) -> Result<(), Failure> {
 }
 
 /// Creates the folder if it is missing, and resolves its path.
-fn prepare(folder: &Path) -> Result<std::path::PathBuf, Failure> {
+fn prepare(folder: &Path) -> Result<std::path::PathBuf> {
     std::fs::create_dir_all(folder).map_err(unusable(folder))?;
     folder.canonicalize().map_err(unusable(folder))
 }

@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use keepsake_archive::Damage;
 use keepsake_archive::format::{INDEX, MANIFEST, Manifest, VERSIONS};
 use keepsake_archive::verified::{Prefix, read_manifest, verify};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -36,7 +36,7 @@ const MAX_PARTS_WAITING: usize = 16;
 const MAX_MARKER_BYTES: u64 = 1 << 10;
 
 /// Writes a memory store into an archive. Fails also if a memory was left out.
-pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ExportArgs) -> Result<()> {
     let connection = StoreConnection::open(&args.store).await?.for_backup();
     let manifest = write_to(&connection.store, &args.target, args.versions, &args.moment).await?;
     let counts = manifest.counts;
@@ -53,7 +53,7 @@ pub(crate) async fn run(args: ExportArgs) -> Result<(), Failure> {
 }
 
 /// Fails if memories, or contents of versions, were left out. One entry may stand for many of them.
-pub(super) fn require_whole(left_out: &[String]) -> Result<(), Failure> {
+pub(super) fn require_whole(left_out: &[String]) -> Result<()> {
     if left_out.is_empty() {
         return Ok(());
     }
@@ -66,7 +66,7 @@ async fn write_to(
     target: &Path,
     has_versions: bool,
     moment: &MomentArgs,
-) -> Result<Manifest, Failure> {
+) -> Result<Manifest> {
     // Nobody knows how many memories there were.
     let total = if moment.is_past() { 0 } else { memory_count(store).await? };
     let partial = PartialExport::make(target, &store.id, Access::ByUmask)?;
@@ -104,7 +104,7 @@ pub(super) fn require_asked_for(
 }
 
 /// The number of memories of a store; 0 if the server does not say it.
-pub(super) async fn memory_count(store: &StoreApi) -> Result<u64, Failure> {
+pub(super) async fn memory_count(store: &StoreApi) -> Result<u64> {
     let store = store.get::<Value>(&[], &[]).await;
     let store = store.map_err(failure_of("the memory store cannot be read"))?;
     Ok(store["memory_count"].as_u64().unwrap_or_default())
@@ -115,8 +115,8 @@ pub(super) async fn receive<T: Send + 'static>(
     store: &StoreApi,
     has_versions: bool,
     moment: &MomentArgs,
-    write: impl FnOnce(ReceivedArchive) -> Result<T, Failure> + Send + 'static,
-) -> Result<T, Failure> {
+    write: impl FnOnce(ReceivedArchive) -> Result<T> + Send + 'static,
+) -> Result<T> {
     let [at, at_seq] = moment.query();
     let query = [("versions", has_versions.then_some("true")), at, at_seq];
     let download = store.client.download(&store.path(&["export"]), &query).await;
@@ -169,7 +169,7 @@ struct PartialExport {
 
 impl PartialExport {
     /// Creates the folder, or empties that of an export that was stopped.
-    fn make(target: &Path, store_id: &str, access: Access) -> Result<Self, Failure> {
+    fn make(target: &Path, store_id: &str, access: Access) -> Result<Self> {
         let path = with_suffix(target, PARTIAL);
         let exists = || Failure::conflict(format!("{} exists: choose another name", target.display()));
         let refused = |reason: &str| {
@@ -307,7 +307,7 @@ fn write(
     target: &Path,
     total: u64,
     require: impl FnOnce(&Manifest) -> Result<(), Damage>,
-) -> Result<Manifest, Failure> {
+) -> Result<Manifest> {
     let failed = || Failure::of(format!("{} cannot be written", target.display()));
     let damaged = |damage| Failure::new(format!("the archive of the server is damaged: {damage}"));
     let mut progress = Progress::new("exported", total);

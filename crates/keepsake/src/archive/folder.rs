@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 
 use crate::open_folder::{Access, OpenFolder, read_at_most};
 
@@ -18,7 +18,7 @@ pub(super) struct Folder {
 
 impl Folder {
     /// `access` is that of the files and directories that are written.
-    pub(super) fn open(root: &Path, access: Access) -> Result<Self, Failure> {
+    pub(super) fn open(root: &Path, access: Access) -> Result<Self> {
         let opened = OpenFolder::open(root);
         Ok(Self {
             root: root.to_owned(),
@@ -66,7 +66,7 @@ impl Folder {
 
     /// All files below a directory, relative to the folder; a missing directory has none.
     /// Fails if an entry is neither a file nor a directory.
-    pub(super) fn files_below(&self, directory: &str) -> Result<Vec<String>, Failure> {
+    pub(super) fn files_below(&self, directory: &str) -> Result<Vec<String>> {
         let (mut files, mut directories) = (Vec::new(), vec![directory.to_owned()]);
         while let Some(directory) = directories.pop() {
             let path = self.root.join(&directory);

@@ -6,7 +6,7 @@ use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::{Prefix, SourceListing};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{MemoryPath, Timestamp};
 
 use super::room::Room;
@@ -18,7 +18,7 @@ use crate::store_api::StoreApi;
 
 /// Writes the memories of a source into a memory store, and prints the outcomes. With
 /// `--on-conflict fail` nothing is written if a memory has other content.
-pub(crate) async fn run(args: ImportArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: ImportArgs) -> Result<()> {
     let prefix = Prefix::new(&api_path(&args.prefix)?);
     let connection = StoreConnection::open(&args.store).await?.for_backup();
     if args.versions {
@@ -75,7 +75,7 @@ pub(crate) fn now() -> Timestamp {
 async fn read_destination(
     store: &StoreApi,
     report: &mut Report,
-) -> Result<(Destination, HashMap<String, u64>), Failure> {
+) -> Result<(Destination, HashMap<String, u64>)> {
     let (mut destination, mut sizes) = (Destination::default(), HashMap::new());
     let listed = ListedMemory::list(store).await?;
     for listed in listed.into_values() {
@@ -94,11 +94,7 @@ async fn read_destination(
 }
 
 /// Imports an archive with its history, or the history of another store.
-async fn import_history(
-    connection: &StoreConnection,
-    args: &ImportArgs,
-    prefix: &Prefix,
-) -> Result<(), Failure> {
+async fn import_history(connection: &StoreConnection, args: &ImportArgs, prefix: &Prefix) -> Result<()> {
     let (source, found) = match (&args.source, &args.from.from_url) {
         (Some(path), _) => Source::open(path, prefix)?,
         (None, Some(url)) => Source::receive(url, &args.from, prefix).await?,

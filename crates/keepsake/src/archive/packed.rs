@@ -13,7 +13,7 @@ use keepsake_archive::Damage;
 use keepsake_archive::format::{BLOBS, HashingReader, MAX_CONTENT_BYTES, MEMORIES};
 use keepsake_archive::packed::{EXTENSION, UnpackLimit, read_files};
 use keepsake_archive::verified::Files;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{ContentHash, words};
 
 use super::folder::Folder;
@@ -183,13 +183,13 @@ impl Spooled {
     }
 
     /// A file without contents, for [`Spooled::add`].
-    pub(crate) fn new(limit_bytes: u64) -> Result<Self, Failure> {
+    pub(crate) fn new(limit_bytes: u64) -> Result<Self> {
         let file = tempfile::tempfile().map_err(unusable(&std::env::temp_dir()))?;
         Ok(Self { file, limit_bytes, parts: HashMap::new() })
     }
 
     /// Adds a file, unless there is one of this name.
-    pub(crate) fn add(&mut self, name: String, sha256: ContentHash, content: &[u8]) -> Result<(), Failure> {
+    pub(crate) fn add(&mut self, name: String, sha256: ContentHash, content: &[u8]) -> Result<()> {
         if self.parts.contains_key(&name) {
             return Ok(());
         }
@@ -201,7 +201,7 @@ impl Spooled {
         Ok(())
     }
 
-    pub(super) fn open(archive: &Path) -> Result<Self, Failure> {
+    pub(super) fn open(archive: &Path) -> Result<Self> {
         let file =
             File::open(archive).map_err(Failure::of(format_args!("{} cannot be read", archive.display())))?;
         let damaged = |damage| Failure::new(format!("{} is damaged: {damage}", archive.display()));
@@ -221,7 +221,7 @@ impl Spooled {
     }
 }
 
-fn require_room(used_bytes: u64, more_bytes: u64, limit_bytes: u64) -> Result<(), Failure> {
+fn require_room(used_bytes: u64, more_bytes: u64, limit_bytes: u64) -> Result<()> {
     if used_bytes.saturating_add(more_bytes) <= limit_bytes {
         return Ok(());
     }

@@ -12,7 +12,7 @@ use keepsake_archive::format::{VersionLine, blob_file};
 use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::SourceListing;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -59,7 +59,7 @@ pub(super) async fn run(
     source: &Source,
     found: SourceListing,
     is_dry_run: bool,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let mut outcomes = import_into(&connection.store, source, found, is_dry_run).await?;
     report::print(&mut outcomes, &connection.printer, is_dry_run)?;
     report::result(&outcomes)
@@ -72,7 +72,7 @@ pub(crate) async fn import_into(
     source: &Source,
     mut found: SourceListing,
     is_dry_run: bool,
-) -> Result<Report, Failure> {
+) -> Result<Report> {
     if found.versions.is_empty() {
         let text = "the source has no versions: `keepsake export --versions` writes them";
         return Err(Failure::usage(text));
@@ -115,7 +115,7 @@ pub(crate) async fn import_into(
 
 /// The versions to send. The deletion of a memory whose other versions were removed is
 /// left out; the second value counts these deletions.
-fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<ImportVersion>, u64), Failure> {
+fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<ImportVersion>, u64)> {
     let current = items.iter().filter_map(|item| match &item.origin {
         ContentOrigin::File(name) => Some((item.sha256, name.as_str())),
         ContentOrigin::Memory(_) => None,
@@ -153,7 +153,7 @@ fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<Im
 }
 
 /// How many versions the store has. All of them must be the archive's first ones.
-async fn count_imported(store: &StoreApi, history: &[ImportVersion]) -> Result<usize, Failure> {
+async fn count_imported(store: &StoreApi, history: &[ImportVersion]) -> Result<usize> {
     #[derive(Deserialize)]
     struct VersionAnswer {
         path: Option<String>,
@@ -181,12 +181,7 @@ async fn count_imported(store: &StoreApi, history: &[ImportVersion]) -> Result<u
 }
 
 /// Sends the versions after the first `done` ones.
-async fn write(
-    store: &StoreApi,
-    source: &Source,
-    history: &[ImportVersion],
-    done: usize,
-) -> Result<(), Failure> {
+async fn write(store: &StoreApi, source: &Source, history: &[ImportVersion], done: usize) -> Result<()> {
     let mut progress = Progress::new("imported", history.len() as u64);
     progress.add(done as u64);
     let mut position = done;
@@ -207,7 +202,7 @@ async fn write(
     Ok(())
 }
 
-fn version_of(source: &Source, past: &ImportVersion) -> Result<Value, Failure> {
+fn version_of(source: &Source, past: &ImportVersion) -> Result<Value> {
     let line = &past.line;
     let mut version = json!({
         "memory_id": line.memory_id,
@@ -235,7 +230,7 @@ async fn send(
     position: usize,
     versions: Vec<Value>,
     progress: &mut Progress,
-) -> Result<usize, Failure> {
+) -> Result<usize> {
     let count = versions.len();
     let body = json!({"position": position, "versions": versions});
     let sent = store.post::<Value>(&["import"], &body).await;
@@ -250,7 +245,7 @@ async fn send(
 }
 
 /// Redacts the versions that are redacted in the archive.
-async fn redact(store: &StoreApi, history: &[ImportVersion]) -> Result<(), Failure> {
+async fn redact(store: &StoreApi, history: &[ImportVersion]) -> Result<()> {
     let redacted = history.iter().enumerate().filter_map(|(place, past)| {
         let redacted_at = past.line.redacted_at.as_ref()?;
         Some(json!({
@@ -273,7 +268,7 @@ async fn set_expiry(
     store: &StoreApi,
     items: &[SourceMemory],
     memories: &HashMap<String, ListedMemory>,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let set = items.iter().filter_map(|item| {
         let expiry = expiry_of(item);
         (!expiry.is_empty()).then_some((memories.get(item.path.as_str())?, Value::Object(expiry)))

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use keepsake_archive::report::{Class, Report, ReportEntry};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use serde_json::{Value, json};
 
 use super::RESULTS;
@@ -58,7 +58,7 @@ impl Drop for Progress {
 
 /// Prints each file as JSON, with the path of the API; as a table, only the files not written as a whole, with the path
 /// as agents see it, and counts.
-pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<(), Failure> {
+pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<()> {
     let files = report.sorted().iter();
     let items: Vec<Value> = if printer.is_table() {
         let row = |alike: &Vec<&ReportEntry>| match alike.as_slice() {
@@ -123,7 +123,7 @@ fn summary(report: &Report, is_dry_run: bool) -> String {
 }
 
 /// A failure if a text was refused.
-pub(super) fn result(report: &Report) -> Result<(), Failure> {
+pub(super) fn result(report: &Report) -> Result<()> {
     let (conflicts, rules) = (report.conflicts().count(), report.refusals(Class::Rule).count());
     if conflicts + rules == 0 {
         return Ok(());

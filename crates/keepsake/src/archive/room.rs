@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use keepsake_archive::plan::ImportStep;
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::Value;
 
 use crate::contexts;
@@ -26,7 +26,7 @@ pub(super) struct Room {
 
 impl Room {
     /// `None`: the credential may not read the limits.
-    pub(super) async fn of(store: &StoreApi) -> Result<Option<Self>, Failure> {
+    pub(super) async fn of(store: &StoreApi) -> Result<Option<Self>> {
         let usage: Option<Value> = store.usage("the limits of the memory store cannot be read").await?;
         Ok(usage.map(|usage| {
             let bytes = usage["content_bytes"].as_u64().unwrap_or_default();
@@ -68,11 +68,7 @@ impl Room {
     }
 
     /// Fails if the store cannot hold what the steps write. `sizes` are those of its memories by id.
-    pub(super) fn check_steps(
-        &self,
-        steps: &[ImportStep],
-        sizes: &HashMap<String, u64>,
-    ) -> Result<(), Failure> {
+    pub(super) fn check_steps(&self, steps: &[ImportStep], sizes: &HashMap<String, u64>) -> Result<()> {
         let (mut created, mut added, mut removed) = (0, 0, 0);
         for step in steps {
             added += step.item.size_bytes;
@@ -85,7 +81,7 @@ impl Room {
     }
 
     /// Fails if the store or the tenant cannot hold this many further memories and bytes.
-    pub(super) fn check(&self, memories: u64, bytes: u64) -> Result<(), Failure> {
+    pub(super) fn check(&self, memories: u64, bytes: u64) -> Result<()> {
         for (name, holder, held, added, unit) in [
             ("memories_per_store", "memory store", self.memories, memories, " memories"),
             ("bytes_per_store", "memory store", self.bytes, bytes, ""),

@@ -11,7 +11,7 @@ use keepsake_archive::plan::{ContentOrigin, DestinationMemory, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Files, Prefix, SourceListing, read_manifest, verify};
 use keepsake_client::Client;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
 use parking_lot::Mutex;
 use serde::Deserialize;
@@ -74,7 +74,7 @@ pub(crate) struct ListedMemory {
 
 impl ListedMemory {
     /// All memories of a store, by id.
-    pub(super) async fn list(store: &StoreApi) -> Result<BTreeMap<String, Self>, Failure> {
+    pub(super) async fn list(store: &StoreApi) -> Result<BTreeMap<String, Self>> {
         Ok(store.list(Self::id).await?.0)
     }
 
@@ -112,7 +112,7 @@ pub(super) enum SourceContent {
 
 impl Source {
     /// Opens a folder or an archive, which is verified as a whole.
-    pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing), Failure> {
+    pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing)> {
         let about = fs::metadata(path).map_err(unreadable(path.display()))?;
         if !about.is_dir() && !is_packed(path) {
             return Err(Failure::usage(format!(
@@ -148,7 +148,7 @@ impl Source {
         url: &str,
         args: &FromArgs,
         prefix: &Prefix,
-    ) -> Result<(Self, SourceListing), Failure> {
+    ) -> Result<(Self, SourceListing)> {
         Self::receive_store(url, &other_store(url, args).await?, prefix).await
     }
 
@@ -157,7 +157,7 @@ impl Source {
         url: &str,
         other: &StoreApi,
         prefix: &Prefix,
-    ) -> Result<(Self, SourceListing), Failure> {
+    ) -> Result<(Self, SourceListing)> {
         let store_id = other.id.clone();
         let of_server = |failure: Failure| failure.within(url);
         let total = export::memory_count(other).await.map_err(of_server)?;
@@ -180,7 +180,7 @@ impl Source {
         url: &str,
         args: &FromArgs,
         prefix: &Prefix,
-    ) -> Result<(Self, SourceListing), Failure> {
+    ) -> Result<(Self, SourceListing)> {
         let store = other_store(url, args).await?;
         let listed = ListedMemory::list(&store).await;
         let listed = listed.map_err(|failure| failure.within(url))?;
@@ -188,7 +188,7 @@ impl Source {
         Ok((Self::Store(store), found))
     }
 
-    pub(super) async fn content(&self, item: &SourceMemory) -> Result<SourceContent, Failure> {
+    pub(super) async fn content(&self, item: &SourceMemory) -> Result<SourceContent> {
         let (store, id) = match (self, &item.origin) {
             (Self::Store(store), ContentOrigin::Memory(id)) => (store, id),
             (_, ContentOrigin::Memory(_)) => return Ok(SourceContent::Unusable(OTHER_SOURCE.to_owned())),
@@ -277,7 +277,7 @@ impl Files for SourceFolder {
 pub(crate) fn placed<'a>(
     listed: impl Iterator<Item = &'a ListedMemory>,
     prefix: &Prefix,
-) -> Result<SourceListing, Failure> {
+) -> Result<SourceListing> {
     let mut listed: Vec<_> = listed.collect();
     listed.sort_by(|a, b| a.path.cmp(&b.path));
     let mut found = SourceListing::default();
@@ -297,7 +297,7 @@ pub(crate) fn placed<'a>(
 }
 
 /// The store of another server.
-async fn other_store(url: &str, args: &FromArgs) -> Result<StoreApi, Failure> {
+async fn other_store(url: &str, args: &FromArgs) -> Result<StoreApi> {
     let api_key = args.from_api_key.clone().unwrap_or_default();
     let client = Client::of_compatible(url, &api_key.into())
         .map_err(|error| Failure::usage(format!("--from-{error}")))?
@@ -307,7 +307,7 @@ async fn other_store(url: &str, args: &FromArgs) -> Result<StoreApi, Failure> {
     Ok(StoreApi { client, id })
 }
 
-fn verified(files: &impl Files, shown: impl Display, prefix: &Prefix) -> Result<SourceListing, Failure> {
+fn verified(files: &impl Files, shown: impl Display, prefix: &Prefix) -> Result<SourceListing> {
     let mut shown_progress = None;
     let found = verify(files, prefix, |memories| {
         shown_progress.get_or_insert_with(|| Progress::new("verified", memories)).add(1);
@@ -321,7 +321,7 @@ fn refuse(found: &mut SourceListing, prefix: &Prefix, name: &str, class: Class, 
 }
 
 /// Finds the texts of a folder, in the order of their names.
-fn read_texts(folder: &SourceFolder, prefix: &Prefix) -> Result<SourceListing, Failure> {
+fn read_texts(folder: &SourceFolder, prefix: &Prefix) -> Result<SourceListing> {
     let mut found = SourceListing::default();
     let mut taken = std::collections::HashSet::new();
     let mut directories = vec![String::new()];

@@ -6,7 +6,7 @@ use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 use keepsake_archive::plan::{ImportStep, SourceMemory, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_client::ClientError;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::ContentHash;
 use reqwest::Method;
 use serde::Deserialize;
@@ -51,7 +51,7 @@ pub(super) async fn run(
     source: &Source,
     steps: &[ImportStep],
     report: &mut Report,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let target = Target { store, takes_batches: true };
     let (mut progress, mut done) = (Progress::new("imported", steps.len() as u64), 0);
     let written = write(target, source, steps, |written| {
@@ -92,7 +92,7 @@ pub(crate) async fn write<'a>(
     source: &'a Source,
     steps: &'a [ImportStep],
     mut each: impl FnMut(WrittenStep<'a>),
-) -> Result<(), Failure> {
+) -> Result<()> {
     let (mut waiting, max_in_flight): (VecDeque<&[ImportStep]>, _) = if target.takes_batches {
         (batches(steps).collect(), MAX_BATCHES_IN_FLIGHT)
     } else {
@@ -125,11 +125,7 @@ enum SentBatch<'a> {
     TooLarge(&'a [ImportStep]),
 }
 
-async fn send<'a>(
-    target: Target<'a>,
-    source: &Source,
-    steps: &'a [ImportStep],
-) -> Result<SentBatch<'a>, Failure> {
+async fn send<'a>(target: Target<'a>, source: &Source, steps: &'a [ImportStep]) -> Result<SentBatch<'a>> {
     let contents = iter(steps).map(|step| source.content(&step.item));
     let contents: Vec<_> = contents.buffered(MAX_READS_IN_FLIGHT).try_collect().await?;
     let mut written = Vec::with_capacity(steps.len());
@@ -186,11 +182,7 @@ async fn send<'a>(
 
 /// Sends an operation of a batch as a separate call, with the fields of the official API. `None`:
 /// it is unknown whether the write was applied.
-async fn write_one(
-    target: Target<'_>,
-    step: &ImportStep,
-    mut operation: Value,
-) -> Result<Option<Outcome>, Failure> {
+async fn write_one(target: Target<'_>, step: &ImportStep, mut operation: Value) -> Result<Option<Outcome>> {
     if let Some(fields) = operation.as_object_mut() {
         fields.retain(|name, _| ["path", "content", "precondition"].contains(&name.as_str()));
     }

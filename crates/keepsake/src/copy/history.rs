@@ -9,7 +9,7 @@ use keepsake_archive::format::{VersionLine, blob_file};
 use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::Report;
 use keepsake_archive::verified::{Prefix, SourceListing};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::Value;
@@ -22,7 +22,7 @@ use crate::failures::failure_of;
 use crate::store_api::StoreApi;
 
 /// Copies all versions. Returns the outcome of each live memory.
-pub(super) async fn copy(source: &StoreListing, target: &StoreApi) -> Result<Report, Failure> {
+pub(super) async fn copy(source: &StoreListing, target: &StoreApi) -> Result<Report> {
     let prefix = Prefix::new("/");
     let url = source.store.client.url();
     let (contents, found) = if source.is_keepsake {
@@ -37,7 +37,7 @@ pub(super) async fn copy(source: &StoreListing, target: &StoreApi) -> Result<Rep
 }
 
 /// Lists the versions with their contents, and derives the live memories from them.
-async fn listed(store: &StoreApi, prefix: &Prefix) -> Result<(Source, SourceListing), Failure> {
+async fn listed(store: &StoreApi, prefix: &Prefix) -> Result<(Source, SourceListing)> {
     let path = store.path(&["memory_versions"]);
     let mut pages = store.client.pages(&path, &[("view", Some("full"))]);
     let (mut spooled, mut versions) = (Spooled::new(MAX_HISTORY_BYTES)?, Vec::new());

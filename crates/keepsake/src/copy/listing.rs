@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::ContentHash;
 
 use super::server::Server;
@@ -33,7 +33,7 @@ impl StoreListing {
     }
 
     /// The memories as they are now.
-    pub(super) async fn refresh(&mut self) -> Result<&Listed, Failure> {
+    pub(super) async fn refresh(&mut self) -> Result<&Listed> {
         let known = self.known.take();
         let listed = match known {
             Some((listed, Some(place))) => self.store.list_since(ListedMemory::id, listed, place).await,
@@ -46,7 +46,7 @@ impl StoreListing {
     }
 
     /// Computes the hashes that the server does not state.
-    async fn add_hashes(&mut self, listed: &mut Listed) -> Result<(), Failure> {
+    async fn add_hashes(&mut self, listed: &mut Listed) -> Result<()> {
         let without: Vec<String> =
             listed.values().filter(|memory| memory.content_sha256.is_empty()).map(ListedMemory::id).collect();
         for id in without {

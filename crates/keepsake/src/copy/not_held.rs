@@ -1,7 +1,7 @@
 //! What the target cannot hold, found before anything is written.
 
 use keepsake_archive::report::Class;
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -45,7 +45,7 @@ pub(super) struct Limits {
 
 impl Limits {
     /// The limits of a store; none if the credential may not read them.
-    pub(super) async fn read(target: &StoreListing) -> Result<Self, Failure> {
+    pub(super) async fn read(target: &StoreListing) -> Result<Self> {
         #[derive(Deserialize)]
         struct Usage {
             limits: Limits,
@@ -123,7 +123,7 @@ pub(super) fn settings() -> NotHeld {
 }
 
 /// The history of the source: its earlier versions, and the redactions among them.
-pub(super) async fn history(source: &StoreListing) -> Result<Vec<NotHeld>, Failure> {
+pub(super) async fn history(source: &StoreListing) -> Result<Vec<NotHeld>> {
     #[derive(Deserialize)]
     struct Version {
         operation: String,

@@ -9,7 +9,7 @@ use keepsake_archive::plan::OnConflict;
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Prefix, SourceListing};
 use keepsake_client::ClientError;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 
@@ -86,7 +86,7 @@ impl StoreCopy {
 
     /// Plans the first pass, and notes what the target cannot hold. Nothing is written. The inner failure is
     /// the reason why the pass must not begin.
-    pub(super) async fn survey(&mut self) -> Result<Result<(), Failure>, Failure> {
+    pub(super) async fn survey(&mut self) -> Result<Result<()>> {
         if let Some(target) = self.target.as_ref().filter(|target| target.is_keepsake) {
             self.limits = Limits::read(target).await?;
         }
@@ -109,7 +109,7 @@ impl StoreCopy {
     }
 
     /// Refuses what must not begin at all.
-    fn check_first(&self, plan: &Plan) -> Result<(), Failure> {
+    fn check_first(&self, plan: &Plan) -> Result<()> {
         let (name, conflicts) = (&self.pair.to_name, plan.report.conflicts().count());
         if self.options.on_conflict == OnConflict::Fail && conflicts > 0 {
             let first = plan.report.conflicts().next().map(agent_path).unwrap_or_default();
@@ -132,7 +132,7 @@ impl StoreCopy {
     }
 
     /// Creates the store if it is missing, and copies the history if that is asked for.
-    pub(super) async fn prepare(&mut self) -> Result<(), Failure> {
+    pub(super) async fn prepare(&mut self) -> Result<()> {
         let target = if let Some(target) = self.target.take() {
             target
         } else {
@@ -153,7 +153,7 @@ impl StoreCopy {
     }
 
     /// Makes passes until nothing is left to do.
-    pub(super) async fn round(&mut self) -> Result<(), Failure> {
+    pub(super) async fn round(&mut self) -> Result<()> {
         self.refused.clear();
         let (mut wait, mut has_moves) = (FIRST_WAIT, false);
         for _ in 0..MAX_PASSES {
@@ -174,7 +174,7 @@ impl StoreCopy {
         )))
     }
 
-    async fn plan(&mut self, moves: bool) -> Result<Plan, Failure> {
+    async fn plan(&mut self, moves: bool) -> Result<Plan> {
         let is_keepsake = self.to.is_keepsake;
         let listed = self.source.refresh().await?;
         let listed = listed.values().filter(|memory| !is_setting(&memory.path));
@@ -200,7 +200,7 @@ impl StoreCopy {
     }
 
     /// Carries a plan out. Returns `false` if something is left to the next pass.
-    async fn carry_out(&mut self, plan: Plan) -> Result<bool, Failure> {
+    async fn carry_out(&mut self, plan: Plan) -> Result<bool> {
         let Some(target) = &self.target else {
             return Err(Failure::new("the memory store of the target is missing"));
         };
@@ -285,7 +285,7 @@ impl StoreCopy {
     }
 
     /// Prints what was done since the last call.
-    pub(super) fn tell_step(&mut self) -> Result<(), Failure> {
+    pub(super) fn tell_step(&mut self) -> Result<()> {
         match self.receipt.step() {
             Some((step, sentence)) => self.printer.step(&step, || sentence),
             None => Ok(()),
@@ -293,7 +293,7 @@ impl StoreCopy {
     }
 
     /// Lists the target again, and compares each memory with the content that was read from the source.
-    pub(super) async fn verify(&mut self) -> Result<(), Failure> {
+    pub(super) async fn verify(&mut self) -> Result<()> {
         let Some(target) = &mut self.target else {
             return Ok(());
         };
@@ -348,7 +348,7 @@ fn is_setting(path: &str) -> bool {
 
 /// Moves a memory that still has the content that was copied. Returns `false` if the next pass
 /// has to look.
-async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool, Failure> {
+async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool> {
     let fields = json!({"path": moved.to.as_str()});
     match target.store.update::<Value>(&moved.memory_id, &moved.copied.sha256, fields).await {
         Ok(_) => Ok(true),
@@ -359,7 +359,7 @@ async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool, Failur
 
 /// Deletes a memory that still has the content that was compared, after the source has said
 /// that it is not there any more. Returns `false` if the next pass has to look.
-async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletion) -> Result<bool, Failure> {
+async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletion) -> Result<bool> {
     if let Some(id) = &deletion.source_id {
         // A listing is not one moment: the memory may have been moved during it.
         match source.store.read::<ListedMemory>(id, "basic").await? {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use indicatif::HumanCount;
 use keepsake_archive::report::{Outcome, Report};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 
@@ -219,7 +219,7 @@ pub(super) fn print<'a>(
     printer: &Printer,
     is_dry_run: bool,
     is_complete: bool,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let receipts: Vec<_> = receipts.collect();
     if printer.is_table() {
         for receipt in &receipts {
@@ -241,7 +241,7 @@ pub(super) fn print<'a>(
 }
 
 /// A failure if something was not copied or is not as it was copied.
-pub(super) fn result<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Result<(), Failure> {
+pub(super) fn result<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Result<()> {
     let (mut wrong, mut has_conflicts) = (0, false);
     for receipt in receipts {
         wrong += receipt.number_of("refused") + receipt.number_of("differs");

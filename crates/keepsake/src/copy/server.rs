@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keepsake_client::{Client, Parameter};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use keepsake_core::Purpose;
 use secrecy::SecretString;
 use serde::Deserialize;
@@ -57,11 +57,7 @@ pub(super) struct StorePair {
 
 impl Server {
     /// Connects to the server of `--from` or `--to`, whose name is `side`.
-    pub(super) async fn connect(
-        side: &'static str,
-        place: &str,
-        key_file: Option<&Path>,
-    ) -> Result<Self, Failure> {
+    pub(super) async fn connect(side: &'static str, place: &str, key_file: Option<&Path>) -> Result<Self> {
         let (address, store) = match place.split_once('#') {
             Some((_, "")) => {
                 return Err(Failure::usage(format!("--{side} {place}: a memory store follows `#`")));
@@ -83,7 +79,7 @@ impl Server {
     }
 
     /// All stores, the archived ones included.
-    pub(super) async fn stores(&self) -> Result<Vec<StoreObject>, Failure> {
+    pub(super) async fn stores(&self) -> Result<Vec<StoreObject>> {
         let all: &[Parameter<'_>] = &[("include_archived", Some("true"))];
         let mut pages = self.client.pages(&["memory_stores"], all);
         let failed = format!("the memory stores of {} cannot be listed", self.client.url());
@@ -91,7 +87,7 @@ impl Server {
     }
 
     /// Creates a store with the description and the metadata of another one.
-    pub(super) async fn create_store(&self, like: &StoreObject, name: &str) -> Result<StoreObject, Failure> {
+    pub(super) async fn create_store(&self, like: &StoreObject, name: &str) -> Result<StoreObject> {
         let mut body = json!({"name": name, "metadata": like.metadata});
         if !like.description.is_empty() {
             body["description"] = like.description.as_str().into();
@@ -123,7 +119,7 @@ impl StoreObject {
 }
 
 /// The URL and the key of a side. `address` is a URL or the name of a context.
-fn address_and_key(side: &str, address: &str, key_file: Option<&Path>) -> Result<(String, String), Failure> {
+fn address_and_key(side: &str, address: &str, key_file: Option<&Path>) -> Result<(String, String)> {
     let context = if address.contains("://") { None } else { Some(context_of(side, address)?) };
     let variable = format!("KEEPSAKE_{}_API_KEY", side.to_uppercase());
     let key = match (key_file, std::env::var(&variable), &context) {
@@ -150,7 +146,7 @@ fn is_of_variable(url: &str) -> bool {
     std::env::var("KEEPSAKE_URL").is_ok_and(|of_variable| is_same_server(&of_variable, url))
 }
 
-fn context_of(side: &str, name: &str) -> Result<Context, Failure> {
+fn context_of(side: &str, name: &str) -> Result<Context> {
     let (known, _) = Contexts::of_user()?;
     known.contexts.get(name).cloned().ok_or_else(|| {
         Failure::usage(format!(
@@ -161,7 +157,7 @@ fn context_of(side: &str, name: &str) -> Result<Context, Failure> {
 }
 
 /// Whether a server answers a call that only Keepsake has. Any refusal means no.
-async fn is_keepsake(client: &Client) -> Result<bool, Failure> {
+async fn is_keepsake(client: &Client) -> Result<bool> {
     match client.get::<Value>(&["tools"], &[]).await {
         Ok(tools) => Ok(tools["data"].is_array() && tools["system_prompt"].is_string()),
         Err(error) => match class_of(&error) {
@@ -177,7 +173,7 @@ pub(super) fn pairs(
     to: &[StoreObject],
     from_store: Option<&str>,
     to_store: Option<&str>,
-) -> Result<Vec<StorePair>, Failure> {
+) -> Result<Vec<StorePair>> {
     let sources = match from_store {
         Some(store) => {
             let missing =
@@ -223,7 +219,7 @@ pub(super) fn pairs(
 
 /// The store with this id or name, or the only one whose id begins so; a name that archived stores have, too,
 /// is that of the others.
-fn named(stores: &[StoreObject], store: &str, side: &str) -> Result<Option<StoreObject>, Failure> {
+fn named(stores: &[StoreObject], store: &str, side: &str) -> Result<Option<StoreObject>> {
     if let Some(found) = stores.iter().find(|found| found.id == store) {
         return Ok(Some(found.clone()));
     }
@@ -247,7 +243,7 @@ fn named(stores: &[StoreObject], store: &str, side: &str) -> Result<Option<Store
 }
 
 /// The only store of this name that is not archived.
-fn named_open(stores: &[StoreObject], name: &str) -> Result<Option<StoreObject>, Failure> {
+fn named_open(stores: &[StoreObject], name: &str) -> Result<Option<StoreObject>> {
     let found: Vec<_> = stores.iter().filter(|store| store.is_open_and_named(name)).collect();
     match found.as_slice() {
         [] => Ok(None),

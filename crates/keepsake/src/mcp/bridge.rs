@@ -1,7 +1,7 @@
 //! Forwards MCP messages to a server.
 
 use keepsake_client::{Client, StatusCode, body_of, from_json};
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 
@@ -19,7 +19,7 @@ pub(super) struct Bridge {
 
 impl Bridge {
     /// Finds the store, without a message to MCP.
-    pub(super) async fn open(args: &McpArgs) -> Result<Self, Failure> {
+    pub(super) async fn open(args: &McpArgs) -> Result<Self> {
         let (client, of_context) = connect(&args.server)?;
         // The API key may be a session's token, which has its own stores.
         let of_context = of_context.filter(|_| args.server.api_key.is_none());

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_mcp::message::{Incoming, InvalidMessage, Message, MessageKind, VERSION_OF_REQUEST};
 use keepsake_mcp::{Access, HttpService};
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};
@@ -40,7 +40,7 @@ struct Stdio {
 
 /// Serves messages until the client closes stdin. A line that is no message is answered
 /// with an error, and the next one is served.
-pub(super) async fn serve(backend: Backend) -> Result<(), Failure> {
+pub(super) async fn serve(backend: Backend) -> Result<()> {
     let stdout = Mutex::new(tokio::io::stdout());
     let stdio = Arc::new(Stdio { backend, version: OnceLock::new(), stdout });
     let mut input = BufReader::new(tokio::io::stdin());
@@ -75,7 +75,7 @@ pub(super) async fn serve(backend: Backend) -> Result<(), Failure> {
     Ok(())
 }
 
-fn result_of(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<(), Failure> {
+fn result_of(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<()> {
     match ended {
         Ok(written) => written.map_err(Failure::of("stdout failed")),
         Err(_) => Err(Failure::new("a message was not served: this is a bug".to_owned())),

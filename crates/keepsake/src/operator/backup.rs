@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use keepsake_blobs::BlobUrl;
 use keepsake_client::Url;
-use keepsake_config::{Failure, IndexUrl, Settings};
+use keepsake_config::{Failure, IndexUrl, Result, Settings};
 use keepsake_core::Timestamp;
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::{FileContents, FileCounts, FileState, SqliteIndex};
@@ -65,14 +65,14 @@ pub(crate) struct RestoreArgs {
     place: LocalArgs,
 }
 
-fn settings_of(place: &LocalArgs) -> Result<Settings, Failure> {
+fn settings_of(place: &LocalArgs) -> Result<Settings> {
     let settings = CommandDatabase::find(place.sources.clone())?.settings;
     logs::start(&settings.log, None);
     Ok(settings)
 }
 
 /// Writes the database into a file; a server may use it meanwhile.
-pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
+pub(crate) async fn back_up(args: BackupArgs) -> Result<()> {
     let printer = Printer::new(args.place.output.output);
     let settings = settings_of(&args.place)?;
     let database = match &settings.index.url {
@@ -104,7 +104,7 @@ pub(crate) async fn back_up(args: BackupArgs) -> Result<(), Failure> {
 }
 
 /// A copy of the database beside the file that it gets the name of.
-async fn copy_of(database: &Path, args: &BackupArgs) -> Result<(TempPath, FileContents), Failure> {
+async fn copy_of(database: &Path, args: &BackupArgs) -> Result<(TempPath, FileContents)> {
     if !database.exists() {
         return Err(Failure::not_found("the file does not exist: name it with --config or --data-dir"));
     }
@@ -118,7 +118,7 @@ async fn copy_of(database: &Path, args: &BackupArgs) -> Result<(TempPath, FileCo
 }
 
 /// Replaces the database with a backup, and keeps the old one beside it.
-pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
+pub(crate) async fn restore(args: RestoreArgs) -> Result<()> {
     let printer = Printer::new(args.place.output.output);
     let settings = settings_of(&args.place)?;
     let database = match &settings.index.url {
@@ -149,7 +149,7 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
 }
 
 /// Puts a copy of `file` in the place of the database. Answers where the old one is.
-async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileContents), Failure> {
+async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileContents)> {
     if !file.exists() {
         return Err(Failure::not_found(format!(
             "{} does not exist: FILE is a backup of the whole database; `keepsake memory restore` brings a memory back, \
@@ -188,7 +188,7 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
 }
 
 /// Copies a database into a temporary file beside `into`, and checks the copy.
-async fn copy(from: &Path, into: &Path) -> Result<(File, TempPath, FileContents), Failure> {
+async fn copy(from: &Path, into: &Path) -> Result<(File, TempPath, FileContents)> {
     let folder = folder_of(into);
     // Absolute, since SQLite takes a path that begins with `file:` for a URL.
     let folder = folder.canonicalize().map_err(data_dir::unusable(folder))?;
@@ -210,7 +210,7 @@ async fn copy(from: &Path, into: &Path) -> Result<(File, TempPath, FileContents)
     }
 }
 
-async fn inspect(file: &Path) -> Result<FileContents, Failure> {
+async fn inspect(file: &Path) -> Result<FileContents> {
     let shown = file.display();
     match SqliteIndex::inspect_file(file).await.map_err(of_index(format!("{shown} cannot be read")))? {
         FileState::Whole(contents) => Ok(contents),
@@ -224,7 +224,7 @@ async fn inspect(file: &Path) -> Result<FileContents, Failure> {
 
 /// Gives the database, if there is one, a second name that stays when another file takes
 /// its place.
-async fn keep_aside(database: &Path) -> Result<Option<PathBuf>, Failure> {
+async fn keep_aside(database: &Path) -> Result<Option<PathBuf>> {
     let exists = database.exists();
     // A damaged file keeps its log.
     if exists && SqliteIndex::empty_log(database).await.is_ok_and(|is_empty| !is_empty) {
@@ -259,7 +259,7 @@ fn sync_folder_of(file: &Path) -> io::Result<()> {
     File::open(folder_of(file))?.sync_all()
 }
 
-fn refuse_to_overwrite(args: &BackupArgs) -> Result<(), Failure> {
+fn refuse_to_overwrite(args: &BackupArgs) -> Result<()> {
     match args.file.symlink_metadata() {
         Ok(found) if found.is_dir() => {
             Err(Failure::usage(format!("{} is a directory: name a file in it", args.file.display())))
@@ -270,7 +270,7 @@ fn refuse_to_overwrite(args: &BackupArgs) -> Result<(), Failure> {
 }
 
 /// Refuses a place whose earlier file left a log: SQLite would write it into the backup.
-fn refuse_beside_a_log(file: &Path) -> Result<(), Failure> {
+fn refuse_beside_a_log(file: &Path) -> Result<()> {
     match LOGS.map(|suffix| with_suffix(file, suffix)).into_iter().find(|log| log.symlink_metadata().is_ok())
     {
         Some(log) => Err(Failure::conflict(format!(
@@ -289,7 +289,7 @@ fn unwritable(file: &Path) -> impl FnOnce(io::Error) -> Failure {
     Failure::of(format!("{} cannot be written", file.display()))
 }
 
-fn report_of(file: &Path, contents: &FileContents, settings: &Settings) -> Result<Value, Failure> {
+fn report_of(file: &Path, contents: &FileContents, settings: &Settings) -> Result<Value> {
     let size = file.metadata().map_err(Failure::of(format_args!("{} cannot be read", file.display())))?;
     let mut report = json!(contents);
     report["file"] = file.display().to_string().into();
@@ -330,7 +330,7 @@ fn contents_are_elsewhere(contents: &FileContents, settings: &Settings, next: &s
 }
 
 /// Prints the commands, and fails: none was run.
-fn refer_to_postgres(settings: &Settings, printer: &Printer, commands: &[String]) -> Result<(), Failure> {
+fn refer_to_postgres(settings: &Settings, printer: &Printer, commands: &[String]) -> Result<()> {
     printer.done(&json!({ "commands": commands }), || format!("{}\n", commands.join("\n")))?;
     if settings.blobs.url != BlobUrl::Index {
         notice(&format!("content is in {}: see {BUCKETS} for the bucket, and the order", settings.blobs.url));

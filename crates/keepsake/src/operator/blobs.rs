@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_blobs::BlobUrl;
-use keepsake_config::{Failure, Settings, SourceArgs};
+use keepsake_config::{Failure, Result, Settings, SourceArgs};
 use keepsake_engine::{BlobMove, MoveError, MoveReport, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
@@ -51,7 +51,7 @@ pub(crate) struct MoveBlobsArgs {
 /// Copies all content to another place, compares it with the hashes in the index and
 /// then, without `--keep`, removes the originals. Refuses to run beside a server. A
 /// failure says whether originals were removed.
-pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: MoveBlobsArgs) -> Result<()> {
     let folder = args.sources.data_dir.clone();
     let settings = args.sources.clone().into_sources().merge().settings()?;
     let from = args.from.as_ref().unwrap_or(&settings.blobs.url);
@@ -65,11 +65,7 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<(), Failure> {
     report(&args, &moved)
 }
 
-async fn run_on(
-    backends: &Backends,
-    settings: &Settings,
-    args: &MoveBlobsArgs,
-) -> Result<MoveReport, Failure> {
+async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) -> Result<MoveReport> {
     let open = async |url| backends::open_blobs(url, settings, &Metrics::default()).await;
     let from = open(args.from.as_ref().unwrap_or(&settings.blobs.url)).await?;
     let to = open(&args.to).await?;
@@ -121,7 +117,7 @@ fn unfinished(moved: &MoveReport, error: &MoveError) -> Failure {
     Failure::new(format!("{error}. The move is not finished; {originals}: {next}"))
 }
 
-fn report(args: &MoveBlobsArgs, moved: &MoveReport) -> Result<(), Failure> {
+fn report(args: &MoveBlobsArgs, moved: &MoveReport) -> Result<()> {
     let (printer, report) = (Printer::new(args.output.output), json!(moved));
     if printer.is_table() {
         print_problems(&printer, &report)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use keepsake_blobs::BlobStore;
-use keepsake_config::{Failure, MergedConfig, Settings, SourceArgs};
+use keepsake_config::{Failure, MergedConfig, Result, Settings, SourceArgs};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_embeddings::Embedder;
 use keepsake_engine::{Clock, EngineError, IdSource, RandomIds, SystemClock};
@@ -46,7 +46,7 @@ pub(crate) struct CheckArgs {
 
 /// Prints the merged configuration and its problems; with `--connect`, also tests
 /// both stores.
-pub(crate) async fn run(args: CheckArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: CheckArgs) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let merged = args.sources.into_sources().merge();
     if printer.is_table() {
@@ -169,7 +169,7 @@ impl Report {
         self.steps.push(json!({"key": key, "step": step, "result": "skipped", "error": null}));
     }
 
-    fn print(&self, printer: &Printer) -> Result<(), Failure> {
+    fn print(&self, printer: &Printer) -> Result<()> {
         if self.steps.is_empty() {
             return Ok(());
         }

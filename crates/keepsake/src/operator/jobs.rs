@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::{Value, json};
 
 use super::target::{OperatorApi, call, list, with_api};
@@ -78,7 +78,7 @@ pub(crate) struct HistoryArgs {
     job: String,
 }
 
-pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: JobCommand) -> Result<()> {
     match command {
         JobCommand::List(args) => {
             let failed = "the jobs cannot be listed";
@@ -94,7 +94,7 @@ pub(crate) async fn run(command: JobCommand) -> Result<(), Failure> {
     }
 }
 
-async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
+async fn run_job(args: RunJobArgs) -> Result<()> {
     let format = args.target.output.output;
     let work = async |api: &OperatorApi| begin_and_wait(api, &args.job, args.dry_run).await;
     let ended = with_api(args.target, &format!("{} did not run", args.job), work).await?;
@@ -112,7 +112,7 @@ async fn run_job(args: RunJobArgs) -> Result<(), Failure> {
 
 /// Requests a run and polls until it has ended. With direct access to the
 /// database, the job runs in this process.
-async fn begin_and_wait(api: &OperatorApi, job: &str, dry_run: bool) -> Result<Value, Failure> {
+async fn begin_and_wait(api: &OperatorApi, job: &str, dry_run: bool) -> Result<Value> {
     let body = json!({ "dry_run": dry_run });
     let begun = api.call(Method::POST, &["jobs", job, "run"], &[], Some(&body)).await?;
     loop {

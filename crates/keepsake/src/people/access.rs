@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use console::Term;
 use keepsake_client::{Client, ClientError};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::{Value, json};
 
 use super::connection::{find_store, is_same_server};
@@ -69,7 +69,7 @@ pub(crate) enum ContextCommand {
 }
 
 /// Checks an API key and remembers it as a context, which becomes the current one.
-pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
+pub(crate) async fn login(args: LoginArgs) -> Result<()> {
     let (mut contexts, path) = Contexts::of_user()?;
     let api_key = read_key(&args.url)?;
     let client = Client::new(&args.url, &api_key.as_str().into())
@@ -94,7 +94,7 @@ pub(crate) async fn login(args: LoginArgs) -> Result<(), Failure> {
 }
 
 /// Refuses a store that the server does not have.
-async fn require_store(client: &Client, store: &str) -> Result<(), Failure> {
+async fn require_store(client: &Client, store: &str) -> Result<()> {
     let store_id = find_store(client, store).await?;
     match client.get::<Value>(&["memory_stores", &store_id], &[]).await {
         Err(error) if !lacks_scope(&error) => Err(failure_of(format_args!("--store {store}"))(error)),
@@ -126,7 +126,7 @@ fn name_of(client: &Client, contexts: &Contexts) -> String {
     name.to_owned()
 }
 
-fn read_key(url: &str) -> Result<String, Failure> {
+fn read_key(url: &str) -> Result<String> {
     let failed = || Failure::of("the API key cannot be read");
     let mut key = String::new();
     if std::io::stdin().is_terminal() {
@@ -142,7 +142,7 @@ fn read_key(url: &str) -> Result<String, Failure> {
     }
 }
 
-pub(crate) async fn run_context(command: ContextCommand) -> Result<(), Failure> {
+pub(crate) async fn run_context(command: ContextCommand) -> Result<()> {
     let (contexts, path) = Contexts::of_user()?;
     match command {
         ContextCommand::List(output) => list(&contexts, output),
@@ -152,7 +152,7 @@ pub(crate) async fn run_context(command: ContextCommand) -> Result<(), Failure> 
     }
 }
 
-fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
+fn list(contexts: &Contexts, output: OutputArgs) -> Result<()> {
     let rows: Vec<_> = contexts
         .contexts
         .iter()
@@ -174,12 +174,7 @@ fn list(contexts: &Contexts, output: OutputArgs) -> Result<(), Failure> {
     Printer::new(output.output).items(&rows, &columns, NO_CONTEXT)
 }
 
-async fn select(
-    mut contexts: Contexts,
-    name: String,
-    store: Option<String>,
-    path: &Path,
-) -> Result<(), Failure> {
+async fn select(mut contexts: Contexts, name: String, store: Option<String>, path: &Path) -> Result<()> {
     contexts.find(Some(&name))?;
     if let (Some(store), Some(context)) = (store, contexts.contexts.get_mut(&name)) {
         let found = require_store(&client_of(context)?, &store).await;
@@ -196,7 +191,7 @@ async fn select(
 
 /// Prints commands that set the variables of a context in a shell. The store is an id, also if the
 /// context has its name: clients take no names.
-async fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), Failure> {
+async fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<()> {
     let none = || Failure::not_found(NO_CONTEXT);
     let (_, context) = contexts.find(name)?.ok_or_else(none)?;
     let store_id = match &context.store {
@@ -215,11 +210,11 @@ async fn print_variables(contexts: &Contexts, name: Option<&str>) -> Result<(), 
     print(&lines.concat())
 }
 
-fn client_of(context: &Context) -> Result<Client, Failure> {
+fn client_of(context: &Context) -> Result<Client> {
     Client::new(&context.url, &context.api_key.as_str().into()).map_err(of_client)
 }
 
-fn remove(mut contexts: Contexts, name: &str, path: &Path) -> Result<(), Failure> {
+fn remove(mut contexts: Contexts, name: &str, path: &Path) -> Result<()> {
     contexts.find(Some(name))?;
     contexts.contexts.remove(name);
     contexts.current.take_if(|current| current == name);

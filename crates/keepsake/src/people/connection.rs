@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use keepsake_client::{Client, Parameter};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
@@ -32,19 +32,19 @@ pub(crate) struct StoreConnection {
 }
 
 impl Connection {
-    pub(super) fn open(args: &ConnectionArgs) -> Result<Self, Failure> {
+    pub(super) fn open(args: &ConnectionArgs) -> Result<Self> {
         let (client, _) = connect(&args.server)?;
         let client = client.reading_for(Purpose::Person);
         Ok(Self { client, printer: Printer::new(args.output.output), store_id: None })
     }
 
     /// As [`StoreConnection::open`].
-    pub(super) async fn of_store(args: &StoreArgs) -> Result<Self, Failure> {
+    pub(super) async fn of_store(args: &StoreArgs) -> Result<Self> {
         Self::of_store_named(&args.connection, args.named.store.as_deref()).await
     }
 
     /// As [`StoreConnection::open`], for a store that is not given by `--store`.
-    pub(super) async fn of_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
+    pub(super) async fn of_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self> {
         let StoreConnection { store, printer } = StoreConnection::open_named(args, store).await?;
         Ok(Self { client: store.client, printer, store_id: Some(store.id) })
     }
@@ -66,7 +66,7 @@ impl Connection {
         failed: impl Display,
         path: &[&str],
         query: &[Parameter<'_>],
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value> {
         self.client.get(&self.path(path), query).await.map_err(failure_of(failed))
     }
 
@@ -77,7 +77,7 @@ impl Connection {
         path: &[&str],
         query: &[Parameter<'_>],
         limit: usize,
-    ) -> Result<Vec<Value>, Failure> {
+    ) -> Result<Vec<Value>> {
         self.client.pages(&self.path(path), query).take(limit).await.map_err(failure_of(failed))
     }
 
@@ -88,17 +88,12 @@ impl Connection {
         path: &[&str],
         query: &[Parameter<'_>],
         limit: usize,
-    ) -> Result<FirstItems, Failure> {
+    ) -> Result<FirstItems> {
         let items = self.list(failed, path, query, limit.saturating_add(1)).await?;
         Ok(FirstItems { items, limit })
     }
 
-    pub(super) async fn post(
-        &self,
-        failed: impl Display,
-        path: &[&str],
-        body: Value,
-    ) -> Result<Value, Failure> {
+    pub(super) async fn post(&self, failed: impl Display, path: &[&str], body: Value) -> Result<Value> {
         self.client.post(&self.path(path), &body).await.map_err(failure_of(failed))
     }
 
@@ -107,14 +102,14 @@ impl Connection {
         failed: impl Display,
         path: &[&str],
         query: &[Parameter<'_>],
-    ) -> Result<Value, Failure> {
+    ) -> Result<Value> {
         self.client.delete(&self.path(path), query).await.map_err(failure_of(failed))
     }
 }
 
 /// A client of the server that arguments, variables and contexts name, in this order,
 /// and the store of the context.
-pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>), Failure> {
+pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
     let needs_context = args.context.is_some() || args.url.is_none() || args.api_key.is_none();
     let contexts = match contexts::default_file() {
         Ok(path) => Contexts::read(&path),
@@ -144,11 +139,11 @@ impl StoreConnection {
     ///
     /// Without a store in the arguments, in a variable or in the context, it is the only
     /// store that the credential may read.
-    pub(crate) async fn open(args: &StoreArgs) -> Result<Self, Failure> {
+    pub(crate) async fn open(args: &StoreArgs) -> Result<Self> {
         Self::open_named(&args.connection, args.named.store.as_deref()).await
     }
 
-    async fn open_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self, Failure> {
+    async fn open_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self> {
         let (client, of_context) = connect(&args.server)?;
         let client = client.reading_for(Purpose::Person);
         let id = match store.map(str::to_owned).or(of_context) {
@@ -166,7 +161,7 @@ impl StoreConnection {
 }
 
 /// The URL and the API key. The key of a context is sent to its own server only.
-fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<(&'a str, &'a str), Failure> {
+fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<(&'a str, &'a str)> {
     let url = args.url.as_deref().or(context.map(|context| context.url.as_str()));
     let url = url.ok_or_else(|| {
         Failure::usage(
@@ -191,7 +186,7 @@ pub(crate) fn is_same_server(one: &str, other: &str) -> bool {
 
 /// The id of the store with this name, or of the only one whose id begins so. Fails if there are
 /// several.
-pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, Failure> {
+pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String> {
     if store.parse::<StoreId>().is_ok() {
         return Ok(store.to_owned());
     }
@@ -205,7 +200,7 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String, F
 }
 
 /// As [`find_store`], among all stores of a tenant: their ids and names.
-pub(super) fn find_among(stores: &[(String, String)], store: &str) -> Result<String, Failure> {
+pub(super) fn find_among(stores: &[(String, String)], store: &str) -> Result<String> {
     if store.parse::<StoreId>().is_ok() {
         return Ok(store.to_owned());
     }
@@ -233,7 +228,7 @@ impl StoreCandidates {
         }
     }
 
-    fn only(&self, given: &str) -> Result<String, Failure> {
+    fn only(&self, given: &str) -> Result<String> {
         match self.named.as_slice() {
             [id] => Ok(id.clone()),
             [] if !self.begun.is_empty() => STORE.only(&self.begun, given),
@@ -249,7 +244,7 @@ impl StoreCandidates {
 }
 
 /// The id of the only store that the credential may read.
-async fn only_store(client: &Client) -> Result<String, Failure> {
+async fn only_store(client: &Client) -> Result<String> {
     let mut stores = client.pages(&["memory_stores"], &[]);
     let found = stores.take::<Value>(2).await.map_err(failure_of("the stores cannot be listed"))?;
     match found.as_slice() {

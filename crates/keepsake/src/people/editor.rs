@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::io::Write;
 use std::path::Path;
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use tempfile::TempPath;
 use tokio::process::Command;
 use tokio::signal::unix::SignalKind;
@@ -21,7 +21,7 @@ use crate::signals::{EndSignals, interrupted};
 ///
 /// On a conflict it shows both changes and asks what to do. The typed text is never
 /// lost: unsaved text stays in a file.
-pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
+pub(super) async fn edit(args: PathArgs) -> Result<()> {
     let path = api_path(&args.path)?;
     let connection = Connection::of_store(&args.store).await?;
     let base = Base::read(&connection, &path).await?;
@@ -37,12 +37,7 @@ pub(super) async fn edit(args: PathArgs) -> Result<(), Failure> {
 
 /// Opens the editor until its text is saved or given up; `false` if the memory already
 /// has the text.
-async fn save_edited(
-    connection: &Connection,
-    path: &str,
-    mut base: Base,
-    draft: &mut Draft,
-) -> Result<bool, Failure> {
+async fn save_edited(connection: &Connection, path: &str, mut base: Base, draft: &mut Draft) -> Result<bool> {
     let mut signals = EndSignals::listen()?;
     loop {
         let content = draft.edit(&mut signals).await?;
@@ -84,7 +79,7 @@ async fn save_edited(
 
 /// Asks what to do about a conflict. A separate thread reads the answer, so that a signal can
 /// end the program without one.
-async fn what_to_do() -> Result<String, Failure> {
+async fn what_to_do() -> Result<String> {
     let (sender, receiver) = oneshot::channel();
     std::thread::spawn(move || {
         let _ = sender.send(answer("[e]dit yours again, [o]verwrite theirs, or [q]uit? "));
@@ -100,7 +95,7 @@ struct Base {
 }
 
 impl Base {
-    async fn read(connection: &Connection, path: &str) -> Result<Self, Failure> {
+    async fn read(connection: &Connection, path: &str) -> Result<Self> {
         let memory = find(connection, path, "full").await?;
         Ok(Self {
             content: memory.as_ref().map_or("", |memory| text_of(memory, "content")).to_owned(),
@@ -122,7 +117,7 @@ struct Draft {
 
 impl Draft {
     /// A file that only its owner can read, with the memory's extension.
-    fn new(path: &str, content: &[u8]) -> Result<Self, Failure> {
+    fn new(path: &str, content: &[u8]) -> Result<Self> {
         let failed = || Failure::of("the file for the editor cannot be written");
         let extension = Path::new(path).extension().and_then(|extension| extension.to_str());
         let suffix = extension.map_or_else(String::new, |extension| format!(".{extension}"));
@@ -133,7 +128,7 @@ impl Draft {
     }
 
     /// Runs the editor; returns the text that it saved.
-    async fn edit(&mut self, signals: &mut EndSignals) -> Result<String, Failure> {
+    async fn edit(&mut self, signals: &mut EndSignals) -> Result<String> {
         let editor = editor(|name| std::env::var_os(name));
         let failed = format!("the editor `{}` failed", editor.display());
         // As git does: the variable is a command of the shell, which gets the file as argument.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, find_store};
@@ -88,7 +88,7 @@ pub(crate) enum ErasureCommand {
     },
 }
 
-pub(crate) async fn run(command: ErasureCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: ErasureCommand) -> Result<()> {
     match command {
         ErasureCommand::List { connection, limit } => {
             let connection = Connection::open(&connection)?;
@@ -106,7 +106,7 @@ pub(crate) async fn run(command: ErasureCommand) -> Result<(), Failure> {
 }
 
 /// Asks, and waits until everything is erased.
-pub(crate) async fn erase(args: EraseArgs) -> Result<(), Failure> {
+pub(crate) async fn erase(args: EraseArgs) -> Result<()> {
     let connection = Connection::open(&args.connection)?;
     let failed = "nothing was erased";
     let mut what = String::new();

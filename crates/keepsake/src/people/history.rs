@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use console::Style;
 use keepsake_client::Parameter;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
@@ -112,7 +112,7 @@ pub(crate) struct ReadersArgs {
     ids: IdsArgs,
 }
 
-pub(super) async fn log(args: LogArgs) -> Result<(), Failure> {
+pub(super) async fn log(args: LogArgs) -> Result<()> {
     let path = args.path.as_deref().map(api_path).transpose()?;
     let connection = Connection::of_store(&args.store).await?;
     let memory_id = match path {
@@ -165,7 +165,7 @@ fn mark_moved(versions: &mut [Value]) -> bool {
 }
 
 /// The id of the memory at a path or, if there is none, of the one that was deleted there last.
-async fn memory_at(connection: &Connection, path: &str) -> Result<String, Failure> {
+async fn memory_at(connection: &Connection, path: &str) -> Result<String> {
     if let Some(memory) = find(connection, path, "basic").await? {
         return Ok(text_of(&memory, "id").to_owned());
     }
@@ -175,7 +175,7 @@ async fn memory_at(connection: &Connection, path: &str) -> Result<String, Failur
     }
 }
 
-pub(super) async fn diff(args: DiffArgs) -> Result<(), Failure> {
+pub(super) async fn diff(args: DiffArgs) -> Result<()> {
     let path = api_path(&args.memory.path)?;
     let connection = Connection::of_store(&args.memory.store).await?;
     let memory_id = memory_at(&connection, &path).await?;
@@ -228,12 +228,12 @@ async fn find_version(
     connection: &Connection,
     of_memory: &[Parameter<'_>],
     beginning: &str,
-) -> Result<String, Failure> {
+) -> Result<String> {
     VERSION.find(&connection.client, &connection.path(&VERSIONS), of_memory, beginning).await
 }
 
 /// The newest version of a memory, which is the deletion if it was deleted.
-async fn newest(connection: &Connection, memory_id: &str) -> Result<String, Failure> {
+async fn newest(connection: &Connection, memory_id: &str) -> Result<String> {
     let query = [("memory_id", Some(memory_id)), ("limit", Some("1"))];
     let page = connection.get(NOT_LISTED, &VERSIONS, &query).await?;
     let newest = items_of(&page, "data").first();
@@ -243,11 +243,7 @@ async fn newest(connection: &Connection, memory_id: &str) -> Result<String, Fail
 }
 
 /// The version of the memory before another one; `None` if that is the first.
-async fn previous(
-    connection: &Connection,
-    memory_id: &str,
-    version_id: &str,
-) -> Result<Option<String>, Failure> {
+async fn previous(connection: &Connection, memory_id: &str, version_id: &str) -> Result<Option<String>> {
     let (path, query) = (connection.path(&VERSIONS), [("memory_id", Some(memory_id))]);
     // Newest first: the search stops at the version before.
     let mut versions = connection.client.pages(&path, &query);
@@ -260,7 +256,7 @@ async fn previous(
     Ok(None)
 }
 
-async fn version(connection: &Connection, memory_id: &str, id: &str) -> Result<Value, Failure> {
+async fn version(connection: &Connection, memory_id: &str, id: &str) -> Result<Value> {
     let (failed, view) = (format!("{id} cannot be read"), [("view", Some("full"))]);
     let found = connection.get(failed, &["memory_versions", id], &view).await?;
     let refuse = |reason: &str| Err(Failure::usage(format!("{id} {reason}")));
@@ -312,7 +308,7 @@ pub(super) fn unified_diff(stream: Stream, older: TitledText<'_>, newer: TitledT
 
 /// The id of the version to restore: the given one, or the last one of the memory that was deleted
 /// at a path.
-async fn restorable(connection: &Connection, given: &str) -> Result<String, Failure> {
+async fn restorable(connection: &Connection, given: &str) -> Result<String> {
     if let Some(beginning) = VERSION.beginning(given) {
         return find_version(connection, &[], beginning).await;
     }
@@ -330,7 +326,7 @@ async fn restorable(connection: &Connection, given: &str) -> Result<String, Fail
     }
 }
 
-pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
+pub(super) async fn restore(args: RestoreArgs) -> Result<()> {
     let connection = Connection::of_store(&args.store).await?;
     let version = restorable(&connection, &args.version).await?;
     let (failed, path) = (format!("{version} was not restored"), ["memory_versions", &version, "restore"]);
@@ -340,7 +336,7 @@ pub(super) async fn restore(args: RestoreArgs) -> Result<(), Failure> {
         .done(&restored, || format!("restored {} from {version}\n", agent_path(text_of(&restored, "path"))))
 }
 
-pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
+pub(super) async fn redact(args: RedactArgs) -> Result<()> {
     let connection = Connection::of_store(&args.store).await?;
     let version = find_version(&connection, &[], &args.version).await?;
     let mut what = version.clone();
@@ -364,7 +360,7 @@ pub(super) async fn redact(args: RedactArgs) -> Result<(), Failure> {
 }
 
 /// Lists who was shown a memory or a version.
-pub(super) async fn readers(args: ReadersArgs) -> Result<(), Failure> {
+pub(super) async fn readers(args: ReadersArgs) -> Result<()> {
     let beginning = VERSION.beginning(&args.memory);
     let path = if beginning.is_none() { Some(api_path(&args.memory)?) } else { None };
     let connection = Connection::of_store(&args.store).await?;

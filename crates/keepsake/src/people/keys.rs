@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use keepsake_client::{Method, Parameter};
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;
@@ -73,7 +73,7 @@ impl KeysOf {
         below: &[&str],
         query: &[Parameter<'_>],
         body: Option<Value>,
-    ) -> Result<(Printer, Value), Failure> {
+    ) -> Result<(Printer, Value)> {
         let OperatorKeysArgs { tenant, target } = self.operator;
         let Some(tenant) = tenant else {
             target.refuse_without("--tenant")?;
@@ -150,7 +150,7 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
     PossibleValuesParser::new(Scope::ALL.map(Scope::name)).try_map(|name| name.parse::<Scope>())
 }
 
-pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: KeyCommand) -> Result<()> {
     match command {
         KeyCommand::List(args) => Box::pin(list(args)).await,
         KeyCommand::Create(args) => Box::pin(create(args)).await,
@@ -158,7 +158,7 @@ pub(crate) async fn run(command: KeyCommand) -> Result<(), Failure> {
     }
 }
 
-async fn list(args: ListKeysArgs) -> Result<(), Failure> {
+async fn list(args: ListKeysArgs) -> Result<()> {
     let limit = args.page.limit.map(|limit| limit.to_string());
     let query = [("limit", limit.as_deref()), ("page", args.page.page.as_deref())];
     let failed = "the API keys cannot be listed";
@@ -167,7 +167,7 @@ async fn list(args: ListKeysArgs) -> Result<(), Failure> {
 }
 
 /// Creates an API key and prints its secret, once.
-async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
+async fn create(args: CreateKeyArgs) -> Result<()> {
     let scopes = if args.scopes.is_empty() { DEFAULT_SCOPES.to_vec() } else { args.scopes };
     let expires_at = args.expires_in_days.map(|days| SystemClock.now().plus(DAY * days));
     let stores = whole_ids(&args.of, args.stores).await?;
@@ -189,7 +189,7 @@ async fn create(args: CreateKeyArgs) -> Result<(), Failure> {
 }
 
 /// The ids of stores that are given by names or beginnings of ids.
-async fn whole_ids(of: &KeysOf, mut stores: Vec<String>) -> Result<Vec<String>, Failure> {
+async fn whole_ids(of: &KeysOf, mut stores: Vec<String>) -> Result<Vec<String>> {
     if stores.iter().all(|store| store.parse::<StoreId>().is_ok()) {
         return Ok(stores);
     }
@@ -204,7 +204,7 @@ async fn whole_ids(of: &KeysOf, mut stores: Vec<String>) -> Result<Vec<String>, 
     Ok(stores)
 }
 
-async fn revoke(args: RevokeKeyArgs) -> Result<(), Failure> {
+async fn revoke(args: RevokeKeyArgs) -> Result<()> {
     let failed = "the API key was not revoked";
     let mut key = args.key;
     if !args.yes {

@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use keepsake_archive::format::MAX_CONTENT_BYTES;
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
@@ -188,7 +188,7 @@ pub(crate) struct ExpiryTime {
     never: bool,
 }
 
-pub(crate) async fn run(command: MemoryCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: MemoryCommand) -> Result<()> {
     match command {
         MemoryCommand::Ls(args) => listing::list(args).await,
         MemoryCommand::Cat(args) => cat(args).await,
@@ -215,7 +215,7 @@ pub(super) struct ExpectedContent {
 
 /// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
 /// content is a failure, so that callers do not take it for an empty content.
-pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>, Failure> {
+pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>> {
     find_at(connection, path, view, &MomentArgs::default()).await
 }
 
@@ -225,7 +225,7 @@ async fn find_at(
     path: &str,
     view: &str,
     moment: &MomentArgs,
-) -> Result<Option<Value>, Failure> {
+) -> Result<Option<Value>> {
     let [at, at_seq] = moment.query();
     let query = [("path", Some(path)), ("view", Some(view)), at, at_seq];
     let failed = format!("{} cannot be read", agent_path(path));
@@ -238,17 +238,12 @@ async fn find_at(
 }
 
 /// As [`find`]; a missing memory is a failure.
-pub(super) async fn get(connection: &Connection, path: &str, view: &str) -> Result<Value, Failure> {
+pub(super) async fn get(connection: &Connection, path: &str, view: &str) -> Result<Value> {
     find(connection, path, view).await?.ok_or_else(|| missing(path))
 }
 
 /// As [`get`], at a moment of the past.
-async fn get_at(
-    connection: &Connection,
-    path: &str,
-    view: &str,
-    moment: &MomentArgs,
-) -> Result<Value, Failure> {
+async fn get_at(connection: &Connection, path: &str, view: &str, moment: &MomentArgs) -> Result<Value> {
     if let Some(memory) = find_at(connection, path, view, moment).await? {
         return Ok(memory);
     }
@@ -274,7 +269,7 @@ pub(super) fn missing(path: &str) -> Failure {
 
 /// The memories that were at a path when they were deleted and can be restored, the last deleted
 /// first.
-pub(super) async fn deleted_at(connection: &Connection, path: &str) -> Result<Vec<Value>, Failure> {
+pub(super) async fn deleted_at(connection: &Connection, path: &str) -> Result<Vec<Value>> {
     let failed = format!("{} cannot be read", agent_path(path));
     connection.list(failed, &["memories", "deleted"], &[("path", Some(path))], 1).await
 }
@@ -284,7 +279,7 @@ async fn below(
     directory: &str,
     depth: &str,
     moment: &MomentArgs,
-) -> Result<Vec<Value>, Failure> {
+) -> Result<Vec<Value>> {
     let prefix = if directory == "/" { "/".to_owned() } else { format!("{directory}/") };
     let [at, at_seq] = moment.query();
     let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some(depth)), at, at_seq];
@@ -292,7 +287,7 @@ async fn below(
     connection.list(failed, &["memories"], &query, usize::MAX).await
 }
 
-async fn cat(args: CatArgs) -> Result<(), Failure> {
+async fn cat(args: CatArgs) -> Result<()> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
     let connection = Connection::of_store(&args.store).await?;
     let mut failed: Option<Failure> = None;
@@ -317,8 +312,8 @@ async fn named_if_directory(
     connection: &Connection,
     path: &str,
     moment: &MomentArgs,
-    found: Result<Value, Failure>,
-) -> Result<Value, Failure> {
+    found: Result<Value>,
+) -> Result<Value> {
     match found {
         Err(failure) if failure.class() == FailureClass::NotFound || path == "/" => {
             let below = below(connection, path, "1", moment).await;
@@ -335,7 +330,7 @@ async fn named_if_directory(
     }
 }
 
-async fn put(args: PutArgs) -> Result<(), Failure> {
+async fn put(args: PutArgs) -> Result<()> {
     let path = api_path(&args.memory.path)?;
     let file = file_of(&args);
     let content = read_content(file)?;
@@ -350,7 +345,7 @@ async fn put(args: PutArgs) -> Result<(), Failure> {
     put.map_err(|failure| editor::keep_typed(&path, &content, failure))
 }
 
-async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<(), Failure> {
+async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<()> {
     let content = std::str::from_utf8(content)
         .map_err(|_| Failure::new(format!("{} is not UTF-8 text", name_of(file_of(&args)))))?;
     let expires_at = args.expires_in.map(time_after);
@@ -379,7 +374,7 @@ pub(super) async fn save(
     content: &str,
     expected: Option<&ExpectedContent>,
     expires_at: Option<&str>,
-) -> Result<(), Failure> {
+) -> Result<()> {
     let failed = format!("{} was not saved", agent_path(path));
     let saved = match expected {
         None => {
@@ -415,7 +410,7 @@ fn name_of(file: Option<&Path>) -> String {
     file.map_or_else(|| "stdin".to_owned(), |file| file.display().to_string())
 }
 
-fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
+fn read_content(file: Option<&Path>) -> Result<Vec<u8>> {
     let from = name_of(file);
     let read = match file {
         Some(file) => File::open(file).and_then(|file| read_at_most(file, MAX_CONTENT_BYTES)),
@@ -427,7 +422,7 @@ fn read_content(file: Option<&Path>) -> Result<Vec<u8>, Failure> {
     })
 }
 
-async fn rename(args: MvArgs) -> Result<(), Failure> {
+async fn rename(args: MvArgs) -> Result<()> {
     let (from, mut to) = (api_path(&args.from)?, api_path(&args.to)?);
     let connection = Connection::of_store(&args.store).await?;
     let failed = format!("{} was not moved", agent_path(&from));
@@ -444,12 +439,7 @@ async fn rename(args: MvArgs) -> Result<(), Failure> {
 }
 
 /// Moves everything below a directory in one step, as the agents' command does.
-async fn rename_directory(
-    connection: &Connection,
-    from: &str,
-    to: &str,
-    failed: &str,
-) -> Result<(), Failure> {
+async fn rename_directory(connection: &Connection, from: &str, to: &str, failed: &str) -> Result<()> {
     if below(connection, from, "1", &MomentArgs::default()).await?.is_empty() {
         return Err(missing(from));
     }
@@ -463,7 +453,7 @@ async fn rename_directory(
     connection.printer.done(&answer, || format!("moved {} to {}\n", agent_path(from), agent_path(to)))
 }
 
-async fn remove(args: RmArgs) -> Result<(), Failure> {
+async fn remove(args: RmArgs) -> Result<()> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
     let connection = Connection::of_store(&args.store).await?;
     let mut memories = Vec::new();
@@ -529,13 +519,13 @@ async fn remove(args: RmArgs) -> Result<(), Failure> {
 }
 
 /// Changes fields of the memory at a path.
-async fn change(connection: &Connection, path: &str, body: Value) -> Result<Value, Failure> {
+async fn change(connection: &Connection, path: &str, body: Value) -> Result<Value> {
     let memory = get(connection, path, "basic").await?;
     let failed = format!("{} was not changed", agent_path(path));
     connection.post(failed, &["memories", text_of(&memory, "id")], body).await
 }
 
-async fn pin(args: PinArgs) -> Result<(), Failure> {
+async fn pin(args: PinArgs) -> Result<()> {
     let path = api_path(&args.memory.path)?;
     let connection = Connection::of_store(&args.memory.store).await?;
     let pinned = change(&connection, &path, json!({ "pinned": !args.off })).await?;
@@ -543,7 +533,7 @@ async fn pin(args: PinArgs) -> Result<(), Failure> {
     connection.printer.done(&pinned, || format!("{done} {}\n", agent_path(&path)))
 }
 
-async fn expire(args: ExpireArgs) -> Result<(), Failure> {
+async fn expire(args: ExpireArgs) -> Result<()> {
     let path = api_path(&args.memory.path)?;
     let ExpiryTime { after, at, .. } = args.when;
     let expires_at = after.map(time_after).or(at);

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use console::Style;
 use keepsake_client::{Client, Parameter};
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use keepsake_engine::{MeaningReason, SearchMeaning};
 use serde_json::Value;
 
@@ -41,7 +41,7 @@ pub(crate) struct SearchArgs {
     explain: bool,
 }
 
-pub(super) async fn search(args: SearchArgs) -> Result<(), Failure> {
+pub(super) async fn search(args: SearchArgs) -> Result<()> {
     let prefix = match &args.path {
         Some(path) => Some(format!("{}/", api_path(path)?.trim_end_matches('/'))),
         None => None,
@@ -105,7 +105,7 @@ fn explained(hit: &Value) -> String {
 
 /// The names of all stores by id; none for the token of a session, which may not
 /// list stores.
-async fn store_names(client: &Client) -> Result<BTreeMap<String, String>, Failure> {
+async fn store_names(client: &Client) -> Result<BTreeMap<String, String>> {
     let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
     let mut stores = client.pages(&["memory_stores"], archived);
     let stores = match stores.take::<Value>(usize::MAX).await {

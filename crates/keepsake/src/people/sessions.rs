@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command, Subcommand};
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use keepsake_index::AuditAction;
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ pub(crate) struct AuditLogArgs {
     ids: IdsArgs,
 }
 
-pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: SessionCommand) -> Result<()> {
     match command {
         SessionCommand::List { connection, all, limit } => list(&connection, all, limit).await,
         SessionCommand::Show(args) => show(args).await,
@@ -81,7 +81,7 @@ pub(crate) async fn run(command: SessionCommand) -> Result<(), Failure> {
     }
 }
 
-async fn list(args: &ConnectionArgs, all: bool, limit: usize) -> Result<(), Failure> {
+async fn list(args: &ConnectionArgs, all: bool, limit: usize) -> Result<()> {
     let connection = Connection::open(args)?;
     let query = [("include_archived", all.then_some("true"))];
     let failed = "the sessions cannot be listed";
@@ -96,7 +96,7 @@ async fn list(args: &ConnectionArgs, all: bool, limit: usize) -> Result<(), Fail
     connection.printer.first(&sessions, &columns, "there is no session")
 }
 
-async fn show(args: SessionArgs) -> Result<(), Failure> {
+async fn show(args: SessionArgs) -> Result<()> {
     let connection = Connection::open(&args.connection)?;
     let session_id = find_session(&connection, &args.session).await?;
     let path = ["sessions", &session_id];
@@ -125,11 +125,11 @@ async fn show(args: SessionArgs) -> Result<(), Failure> {
 }
 
 /// The id of the session that begins so.
-pub(super) async fn find_session(connection: &Connection, beginning: &str) -> Result<String, Failure> {
+pub(super) async fn find_session(connection: &Connection, beginning: &str) -> Result<String> {
     SESSION.find(&connection.client, &["sessions"], &[("include_archived", Some("true"))], beginning).await
 }
 
-async fn events(args: SessionEventsArgs) -> Result<(), Failure> {
+async fn events(args: SessionEventsArgs) -> Result<()> {
     let connection = Connection::open(&args.session.connection)?;
     let session = &find_session(&connection, &args.session.session).await?;
     let path = ["sessions", session, "events", "stream"];
@@ -189,7 +189,7 @@ impl TypedValueParser for ActionParser {
 }
 
 /// Lists the audit, newest first.
-pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
+pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<()> {
     let connection = Connection::open(&args.connection)?;
     let query = [("action", args.action.as_deref())];
     let failed = "the audit cannot be listed";
@@ -205,7 +205,7 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<(), Failure> {
 }
 
 /// Shows the size of every memory store, and their sum.
-pub(crate) async fn show_usage(args: &ConnectionArgs) -> Result<(), Failure> {
+pub(crate) async fn show_usage(args: &ConnectionArgs) -> Result<()> {
     let connection = Connection::open(args)?;
     let query = [("include_archived", Some("true"))];
     let failed = "the memory stores cannot be listed";

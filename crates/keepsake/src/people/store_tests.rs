@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use console::Style;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use serde_json::{Value, json};
 
 use super::connection::Connection;
@@ -61,7 +61,7 @@ impl TestOutput {
 }
 
 /// Runs the tests of a store; fails if one of them does not hold.
-pub(crate) async fn run(args: TestArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: TestArgs) -> Result<()> {
     let body = match &args.file {
         Some(file) => {
             json!({"tests": std::fs::read_to_string(file).map_err(unreadable(file.display()))?})

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use keepsake_config::{Failure, SourceArgs};
+use keepsake_config::{Result, SourceArgs};
 use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
@@ -113,7 +113,7 @@ pub(crate) struct ShowStoreArgs {
 }
 
 impl ShowStoreArgs {
-    async fn open(&self) -> Result<Connection, Failure> {
+    async fn open(&self) -> Result<Connection> {
         Connection::of_store_named(&self.connection, self.store.as_deref()).await
     }
 }
@@ -198,7 +198,7 @@ pub(crate) struct SureStoreArgs {
     yes: bool,
 }
 
-pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
+pub(crate) async fn run(command: StoreCommand) -> Result<()> {
     match command {
         StoreCommand::List { connection, all } => list(&connection, all).await,
         StoreCommand::Get(args) => show(args).await,
@@ -213,7 +213,7 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Failure> {
     }
 }
 
-async fn list(args: &ConnectionArgs, all: bool) -> Result<(), Failure> {
+async fn list(args: &ConnectionArgs, all: bool) -> Result<()> {
     let connection = Connection::open(args)?;
     let query = [("include_archived", all.then_some("true"))];
     let failed = "the memory stores cannot be listed";
@@ -226,13 +226,13 @@ async fn list(args: &ConnectionArgs, all: bool) -> Result<(), Failure> {
     connection.printer.items(&stores, &columns, none)
 }
 
-async fn show(args: ShowStoreArgs) -> Result<(), Failure> {
+async fn show(args: ShowStoreArgs) -> Result<()> {
     let connection = args.open().await?;
     let store = connection.get("the memory store cannot be shown", &[], &[]).await?;
     connection.printer.object(&store, &FIELDS)
 }
 
-async fn create(args: CreateStoreArgs) -> Result<(), Failure> {
+async fn create(args: CreateStoreArgs) -> Result<()> {
     if let Some(tenant) = args.operator.tenant {
         args.connection.server.refuse_beside("--tenant")?;
         let printer = Printer::new(args.connection.output.output);
@@ -255,14 +255,14 @@ async fn is_name_shared(connection: &Connection, name: &str) -> bool {
     stores.iter().filter(|store| store["name"] == name).count() > 1
 }
 
-async fn update(args: UpdateStoreArgs) -> Result<(), Failure> {
+async fn update(args: UpdateStoreArgs) -> Result<()> {
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     let body = body_of(args.name.as_deref(), args.fields, &args.remove_metadata);
     let changed = connection.post("the memory store was not changed", &[], body).await?;
     connection.printer.done(&changed, || sentence("changed", &changed))
 }
 
-async fn archive(args: SureStoreArgs) -> Result<(), Failure> {
+async fn archive(args: SureStoreArgs) -> Result<()> {
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     let failed = "the memory store was not archived";
     let store = connection.get(failed, &[], &[]).await?;
@@ -273,7 +273,7 @@ async fn archive(args: SureStoreArgs) -> Result<(), Failure> {
     connection.printer.done(&archived, || sentence("archived", &archived))
 }
 
-async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
+async fn delete(args: SureStoreArgs) -> Result<()> {
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     let failed = "the memory store was not deleted";
     let store = connection.get(failed, &[], &[]).await?;
@@ -287,7 +287,7 @@ async fn delete(args: SureStoreArgs) -> Result<(), Failure> {
     connection.printer.done(&deleted, || sentence("deleted", &store))
 }
 
-async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
+async fn usage(args: ShowStoreArgs) -> Result<()> {
     let connection = args.open().await?;
     let usage = connection.get("the usage cannot be shown", &["usage"], &[]).await?;
     let fields = [
@@ -315,7 +315,7 @@ async fn usage(args: ShowStoreArgs) -> Result<(), Failure> {
     connection.printer.items(next, &columns, "")
 }
 
-async fn diff(args: DiffStoreArgs) -> Result<(), Failure> {
+async fn diff(args: DiffStoreArgs) -> Result<()> {
     let connection = args.shown.open().await?;
     let other = match &args.other {
         Some(other) => Some(find_store(&connection.client, other).await?),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};
 
@@ -124,7 +124,7 @@ struct SureArgs {
     ids: IdsArgs,
 }
 
-pub(crate) async fn run(args: UndoArgs) -> Result<(), Failure> {
+pub(crate) async fn run(args: UndoArgs) -> Result<()> {
     if let Some(undo_id) = &args.cancel {
         let connection = Connection::of_store(&args.store).await?;
         let undo = connection.delete("the undo was not cancelled", &["undo", undo_id], &[]).await?;
@@ -164,7 +164,7 @@ pub(crate) async fn run(args: UndoArgs) -> Result<(), Failure> {
     carry_out(&connection, "undo", body, &args.sure).await
 }
 
-pub(super) async fn restore(args: RestoreStoreArgs) -> Result<(), Failure> {
+pub(super) async fn restore(args: RestoreStoreArgs) -> Result<()> {
     let body = given(json!({
         "at": args.at.map(Timestamp::to_rfc3339),
         "at_seq": args.at_seq,
@@ -175,7 +175,7 @@ pub(super) async fn restore(args: RestoreStoreArgs) -> Result<(), Failure> {
 }
 
 /// Waits until the copy has ended.
-pub(super) async fn fork(args: ForkStoreArgs) -> Result<(), Failure> {
+pub(super) async fn fork(args: ForkStoreArgs) -> Result<()> {
     let mut connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     let source = connection.store_id.take();
     let fork_of = given(json!({ "memory_store_id": source, "at_seq": args.at_seq }));
@@ -234,12 +234,7 @@ async fn newest_seq(connection: &Connection) -> Option<String> {
 }
 
 /// Shows the plan, asks, and makes it.
-async fn carry_out(
-    connection: &Connection,
-    action: &str,
-    body: Value,
-    sure: &SureArgs,
-) -> Result<(), Failure> {
+async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &SureArgs) -> Result<()> {
     let mut body = body;
     if sure.dry_run || !sure.yes {
         let mut dry = body.clone();
@@ -295,7 +290,7 @@ async fn carry_out(
 }
 
 /// Fails if the tests of the store do not allow a plan.
-fn allowed(plan: &Value) -> Result<(), Failure> {
+fn allowed(plan: &Value) -> Result<()> {
     match plan["refusal"]["message"].as_str() {
         Some(message) => Err(Failure::new(format!("this would be refused: {message}"))),
         None => Ok(()),
@@ -312,7 +307,7 @@ fn hint_at_key(body: &Value, undo: &Value) {
     }
 }
 
-async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<(), Failure> {
+async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<()> {
     let mut items = items_of(plan, "data").to_vec();
     put_agent_paths(&mut items);
     for item in &mut items {
@@ -359,7 +354,7 @@ fn period(since: Option<Timestamp>, until: Option<Timestamp>) -> Option<Value> {
 }
 
 /// A folder as agents see it, as the API names it.
-pub(super) fn folder(path: &str) -> Result<String, Failure> {
+pub(super) fn folder(path: &str) -> Result<String> {
     let path = api_path(path)?;
     Ok(if path == "/" { path } else { format!("{path}/") })
 }

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use keepsake_core::{Content, ContentHash, MemoryPath, nfc};
 use tokio::task::yield_now;
 
@@ -55,7 +55,7 @@ pub(super) struct Listing {
 
 impl Folder {
     /// A folder that is only read may be missing.
-    pub(super) fn open(root: PathBuf, limit_bytes: Option<u64>, is_read_only: bool) -> Result<Self, Failure> {
+    pub(super) fn open(root: PathBuf, limit_bytes: Option<u64>, is_read_only: bool) -> Result<Self> {
         let mut folder = Self {
             root,
             opened: None,
@@ -77,7 +77,7 @@ impl Folder {
 
     /// Lists the folder. Files that are unchanged since `state` are not read. The caller
     /// may cancel the listing between two entries.
-    pub(super) async fn list(&mut self, state: &State, scope: &Scope) -> Result<Listing, Failure> {
+    pub(super) async fn list(&mut self, state: &State, scope: &Scope) -> Result<Listing> {
         let mut walk = Walk {
             state,
             scope,

@@ -5,7 +5,7 @@
 //! restored: the folder may have the only copy. A removal is counted in the places among
 //! the store's changes; a restored backup has fewer changes, or others.
 
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use keepsake_core::VersionId;
 use keepsake_engine::ChangePlace;
 use serde::{Deserialize, Serialize};
@@ -74,7 +74,7 @@ impl Lineage {
         store: &Store,
         version_id: Option<VersionId>,
         missing: Option<MissingReason>,
-    ) -> Result<VersionState, Failure> {
+    ) -> Result<VersionState> {
         let Some(version_id) = version_id else {
             let removals = store.newest_place().await?.and_then(|end| end.removals());
             return Ok(if removals == Some(0) { VersionState::Lost } else { VersionState::Unclear });

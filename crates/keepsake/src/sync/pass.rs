@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use tokio::time::Instant;
@@ -93,7 +93,7 @@ impl Sync {
     }
 
     /// Saves the state, unless nothing may be written or the folder is gone.
-    pub(super) fn save(&mut self) -> Result<(), Failure> {
+    pub(super) fn save(&mut self) -> Result<()> {
         if self.report.is_dry_run() {
             return Ok(());
         }
@@ -216,7 +216,7 @@ impl Sync {
         local: &LocalFiles,
         remote: &RemoteMemories,
         lineage: Lineage,
-    ) -> Result<BTreeMap<MemoryPath, HeldFile>, Failure> {
+    ) -> Result<BTreeMap<MemoryPath, HeldFile>> {
         let is_upload = |action: &&Action| matches!(action, Action::KeepBoth { .. } | Action::Create { .. });
         let mut uploads = plan.actions.iter().filter(is_upload).map(Action::path).peekable();
         let mut held = BTreeMap::new();
@@ -286,12 +286,12 @@ impl Sync {
         path: &MemoryPath,
         version_id: Option<VersionId>,
         lineage: Lineage,
-    ) -> Result<VersionState, Failure> {
+    ) -> Result<VersionState> {
         lineage.state_of(&self.store, version_id, self.state.missing(path)).await
     }
 
     /// Whether all of the steps delete files whose memories were erased.
-    async fn are_erased(&mut self, losses: &[&Action], lineage: Lineage) -> Result<bool, Failure> {
+    async fn are_erased(&mut self, losses: &[&Action], lineage: Lineage) -> Result<bool> {
         for action in losses {
             let Action::DeleteLocal { path, memory } = action else {
                 return Ok(false);
@@ -311,7 +311,7 @@ impl Sync {
     /// Notes a place among the store's changes that all synchronised versions are before,
     /// in the same history. Without such a place, a version that is missing later may have
     /// been lost.
-    async fn note_place(&mut self, seen: &PlanInput) -> Result<(), Failure> {
+    async fn note_place(&mut self, seen: &PlanInput) -> Result<()> {
         let Some(place) = seen.place.filter(|place| self.state.lineage().place != Some(*place)) else {
             return Ok(());
         };
@@ -328,7 +328,7 @@ impl Sync {
 
     /// Whether all synchronised versions are of the history that the pass saw, but for those
     /// that are known to be missing.
-    async fn is_base_of_history(&self, seen: &PlanInput) -> Result<bool, Failure> {
+    async fn is_base_of_history(&self, seen: &PlanInput) -> Result<bool> {
         let is_new = |id: &VersionId| seen.versions.contains(id) || self.written.contains(id);
         let is_known = |(path, known): &(&MemoryPath, &KnownMemory)| {
             let is_missing = self.state.missing(path).is_some() || seen.redacted.contains(*path);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 
@@ -58,7 +58,7 @@ impl Report {
         self.has_refused
     }
 
-    pub(super) fn step(&mut self, action: &Action) -> Result<(), Failure> {
+    pub(super) fn step(&mut self, action: &Action) -> Result<()> {
         let Some((action_name, done, planned, rest)) = words_of(action) else { return Ok(()) };
         *self.counts.entry(action_name).or_default() += 1;
         self.conflicts += usize::from(matches!(action, Action::KeepBoth { .. }));
@@ -102,7 +102,7 @@ impl Report {
 
     /// Prints the summary of a run, and starts the next one. A run that failed and a
     /// later run print nothing if they did nothing.
-    pub(super) fn finish(&mut self, known: usize, is_complete: bool) -> Result<(), Failure> {
+    pub(super) fn finish(&mut self, known: usize, is_complete: bool) -> Result<()> {
         let (steps, counts) = (std::mem::take(&mut self.steps), std::mem::take(&mut self.counts));
         let skipped = std::mem::take(&mut self.skipped);
         if !steps.is_empty() || (is_complete && !self.has_finished) {

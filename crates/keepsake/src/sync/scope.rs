@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{MemoryPath, nfc};
 
 use super::plan::MAX_NAME_BYTES;
@@ -23,7 +23,7 @@ pub(super) struct Scope {
 }
 
 impl Scope {
-    pub(super) fn read(root: &Path) -> Result<Self, Failure> {
+    pub(super) fn read(root: &Path) -> Result<Self> {
         let file = root.join(IGNORE_FILE);
         let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", file.display()));
         let bytes = match read_named(&file, MAX_RULES_BYTES) {
@@ -70,7 +70,7 @@ impl Scope {
 mod tests {
     use super::*;
 
-    fn scope(rules: &str) -> Result<Scope, Failure> {
+    fn scope(rules: &str) -> Result<Scope> {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join(IGNORE_FILE), rules).unwrap();
         Scope::read(folder.path())

@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use serde::de::Error as _;
@@ -118,7 +118,7 @@ impl State {
     ///
     /// A malformed entry is left out, as if its file was never synchronised: the state may
     /// be older than a rule of paths. No edit is lost by that.
-    pub(super) fn read(file: PathBuf, url: &str, store_id: &str) -> Result<Self, Failure> {
+    pub(super) fn read(file: PathBuf, url: &str, store_id: &str) -> Result<Self> {
         let mut state = Self {
             url: url.to_owned(),
             store_id: store_id.to_owned(),
@@ -177,7 +177,7 @@ impl State {
     }
 
     /// Replaces the file atomically, unless it is up to date.
-    pub(super) fn save(&mut self) -> Result<(), Failure> {
+    pub(super) fn save(&mut self) -> Result<()> {
         if self.is_saved {
             return Ok(());
         }
@@ -195,7 +195,7 @@ impl State {
     }
 
     /// Checks that the folder with the state still exists.
-    pub(super) fn check_exists(&self) -> Result<(), Failure> {
+    pub(super) fn check_exists(&self) -> Result<()> {
         if self.exists && !self.file.exists() {
             return Err(Failure::new(format!(
                 "{} is gone: the folder was removed or replaced; nothing was deleted in the store",
@@ -288,7 +288,7 @@ mod tests {
     const ID: &str = "mem_00000000000000000000000001";
     const VERSION_ID: &str = "memver_00000000000000000000000001";
 
-    fn state(folder: &tempfile::TempDir) -> Result<State, Failure> {
+    fn state(folder: &tempfile::TempDir) -> Result<State> {
         State::read(folder.path().join("state.json"), "http://a", "memstore_1")
     }
 

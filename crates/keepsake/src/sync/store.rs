@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use keepsake_client::{ClientError, Parameter};
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use serde::Deserialize;
@@ -90,7 +90,7 @@ struct Memory {
 }
 
 impl Memory {
-    fn known(&self) -> Result<KnownMemory, Failure> {
+    fn known(&self) -> Result<KnownMemory> {
         let hash = self.content_sha256.parse();
         Ok(KnownMemory {
             memory_id: self.id,
@@ -106,13 +106,13 @@ impl Store {
     }
 
     /// The limit of one memory; `None` if the credential may not read it.
-    pub(super) async fn bytes_per_memory(&self) -> Result<Option<u64>, Failure> {
+    pub(super) async fn bytes_per_memory(&self) -> Result<Option<u64>> {
         let usage: Option<Value> = self.api.usage("the store's limits cannot be read").await?;
         Ok(usage.and_then(|usage| usage["limits"]["bytes_per_memory"].as_u64()))
     }
 
     /// All memories by path. A server that is wrong or hostile may name any path.
-    pub(super) async fn list(&self) -> Result<Memories, Failure> {
+    pub(super) async fn list(&self) -> Result<Memories> {
         let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
         let (listed, place) = self.api.list(id_of).await?;
         let place = place.as_deref().and_then(place_of);
@@ -157,7 +157,7 @@ impl Store {
         }
     }
 
-    pub(super) async fn recorded(&self, version_id: VersionId) -> Result<VersionRecord, Failure> {
+    pub(super) async fn recorded(&self, version_id: VersionId) -> Result<VersionRecord> {
         #[derive(Deserialize)]
         struct Version {
             redacted_at: Option<String>,
@@ -172,17 +172,14 @@ impl Store {
     }
 
     /// The place after the store's newest change; `None` if the changes cannot be listed.
-    pub(super) async fn newest_place(&self) -> Result<Option<ChangePlace>, Failure> {
+    pub(super) async fn newest_place(&self) -> Result<Option<ChangePlace>> {
         let place = self.api.newest_place().await?;
         Ok(place.as_deref().and_then(place_of))
     }
 
     /// The place after the store's newest change, if nothing was removed from its history
     /// since another place.
-    pub(super) async fn newest_place_since(
-        &self,
-        place: ChangePlace,
-    ) -> Result<Option<ChangePlace>, Failure> {
+    pub(super) async fn newest_place_since(&self, place: ChangePlace) -> Result<Option<ChangePlace>> {
         let newest = self.api.newest_place_since(place.to_string()).await?;
         Ok(newest.as_deref().and_then(place_of))
     }
@@ -190,7 +187,7 @@ impl Store {
     /// The changes up to a number that are still there, and the next ones: a page of the
     /// changes whose numbers are greater than `seq` + 1 - [`MAX_CHANGES`]. The page is
     /// read once for each newest place, however many versions are missing.
-    pub(super) async fn changes_around(&self, seq: i64, now: ChangePlace) -> Result<Arc<[Change]>, Failure> {
+    pub(super) async fn changes_around(&self, seq: i64, now: ChangePlace) -> Result<Arc<[Change]>> {
         #[derive(Deserialize)]
         struct Page {
             data: Vec<Change>,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_config::{Failure, FailureClass};
+use keepsake_config::{Failure, FailureClass, Result};
 use notify::event::{Event, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
@@ -22,7 +22,7 @@ const BLIND_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Synchronises until a signal. Waits for a server that cannot be reached; fails only if
 /// another attempt cannot help.
-pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(), Failure> {
+pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<()> {
     let events = FolderEvents::watch(sync.folder.root());
     let mut changes = StoreChanges::default();
     let mut last_problem = LastProblem::none();
@@ -72,7 +72,7 @@ async fn sleep_until(time: Option<Instant>) {
 }
 
 /// The text of a problem that may pass; the error is a failure that does not.
-fn problem_of(stop: Stop, has_synchronised: bool) -> Result<String, Failure> {
+fn problem_of(stop: Stop, has_synchronised: bool) -> Result<String> {
     match stop {
         Stop::Emptied(failure) => Ok(failure.to_string()),
         Stop::Failed(failure) => match failure.class() {

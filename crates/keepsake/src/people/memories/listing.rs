@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use console::Style;
 use indicatif::HumanBytes;
-use keepsake_config::Failure;
+use keepsake_config::Result;
 use serde_json::Value;
 
 use super::{below, get_at};
@@ -42,7 +42,7 @@ pub(crate) struct LsArgs {
     ids: bool,
 }
 
-pub(super) async fn list(args: LsArgs) -> Result<(), Failure> {
+pub(super) async fn list(args: LsArgs) -> Result<()> {
     let path = api_path(&args.path)?;
     let connection = Connection::of_store(&args.store).await?;
     if args.deleted {
@@ -76,7 +76,7 @@ pub(super) async fn list(args: LsArgs) -> Result<(), Failure> {
 }
 
 /// Lists what was deleted at a path or below it.
-async fn list_deleted(connection: &Connection, path: &str, ids: IdsArgs) -> Result<(), Failure> {
+async fn list_deleted(connection: &Connection, path: &str, ids: IdsArgs) -> Result<()> {
     let failed = "the deleted memories cannot be listed";
     let mut items = connection.list(failed, &["memories", "deleted"], &[], usize::MAX).await?;
     let directory = format!("{}/", path.trim_end_matches('/'));
