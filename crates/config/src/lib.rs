@@ -9,7 +9,7 @@
 //! the first problem, or not the line of a value in a file.
 
 mod checks;
-mod cli;
+pub mod cli;
 mod file;
 mod reader;
 mod sections;
@@ -20,7 +20,7 @@ use std::ffi::OsString;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-pub use cli::{Failure, FailureClass, Result, SourceArgs};
+pub use cli::{Failure, FailureClass, SourceArgs};
 use keepsake_blobs::BlobUrl;
 use reader::Reader;
 pub use sections::{

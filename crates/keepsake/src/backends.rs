@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use keepsake_blobs::{BlobStore, BlobUrl};
 use keepsake_config::{
-    Failure, FailureClass, IndexSettings, IndexUrl, Meaning, Result, SearchSettings, Settings,
+    Failure, FailureClass, IndexSettings, IndexUrl, Meaning, SearchSettings, Settings, cli::Result,
 };
 use keepsake_embeddings::Embedder;
 use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum};
-use keepsake_config::{Failure, Result, SourceArgs};
+use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_core::{SearchMode, Timestamp, words};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::Value;

@@ -8,13 +8,13 @@ use clap::{Arg, Args, Command};
 use clap_complete::Shell;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{CompleteEnv, Shells};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde_json::Value;
 
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs, StoreNameArgs};
 use crate::contexts::Contexts;
 use crate::output::{print, text_of};
-use crate::people::{StoreConnection, api_path, connect};
+use crate::people::{api_path, connect, open_store};
 
 /// Names the shell that asks.
 const VARIABLE: &str = "_KEEPSAKE_COMPLETE";
@@ -128,7 +128,7 @@ fn paths(begun: &OsStr, is_quoted: bool) -> Vec<CompletionCandidate> {
             },
             named: StoreNameArgs { store: option(&words, &["--store", "-s"], "KEEPSAKE_STORE") },
         };
-        let store = StoreConnection::open(&store).await.ok()?.store;
+        let store = open_store(&store).await.ok()?;
         let prefix = format!("{}/", api_path(directory).ok()?.trim_end_matches('/'));
         let path = store.path(&["memories"]);
         let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some("1"))];

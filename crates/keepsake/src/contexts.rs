@@ -17,7 +17,7 @@ use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::{folder_of_user, make_private_folder, write_private_file};

@@ -29,7 +29,7 @@ use std::time::Duration;
 use clap::Args;
 use futures::future::join_all;
 use keepsake_archive::plan::OnConflict;
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use tokio_util::sync::CancellationToken;
 
 use crate::archive::ON_CONFLICT;

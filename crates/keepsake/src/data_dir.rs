@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use rustix::process::geteuid;
 
 use crate::output::notice;

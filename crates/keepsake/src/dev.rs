@@ -10,7 +10,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_core::{StoreId, TenantId, Timestamp};
 use keepsake_engine::{Engine, KeyDraft, NewTenant, StoreDraft};

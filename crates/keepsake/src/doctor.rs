@@ -7,7 +7,7 @@ use clap::Args;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
 use keepsake_client::{Client, ClientError, StatusCode, Url, body_of, extended, from_json};
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::MeaningReason;
 use keepsake_core::words::{counted, period};
 use reqwest::Response;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::cli::StoreArgs;
 use crate::failures::{class_of, of_client};
 use crate::output::{Column, Printer, Text, actor_id, bytes, items_of, limit};
-use crate::people::{StoreConnection, connect, meaning_of, text_of};
+use crate::people::{connect, meaning_of, open_store, text_of};
 use crate::store_api::StoreApi;
 use crate::sync;
 
@@ -119,8 +119,8 @@ async fn check_all(diagnosis: &mut Diagnosis, client: &Client, args: &DoctorArgs
     if !diagnosis.add("key", check_key(client).await) {
         return;
     }
-    let store = match StoreConnection::open(&args.store).await {
-        Ok(connection) => connection.store,
+    let store = match open_store(&args.store).await {
+        Ok(store) => store,
         Err(failure) => {
             let advice = match failure.class() {
                 FailureClass::NotAllowed => {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use keepsake_client::{Client, Parameter};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde_json::Value;
 
 use crate::failures::failure_of;

@@ -38,7 +38,7 @@ use std::process::ExitCode;
 
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 
 use cli::example;
 use operator::{backup, blobs, check, jobs, model as models, tenants, token_keys, verify};

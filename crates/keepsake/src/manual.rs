@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Command};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 
 use crate::data_dir::unusable;
 use crate::output::print;

@@ -9,7 +9,7 @@ mod stdio;
 use std::path::PathBuf;
 
 use clap::Args;
-use keepsake_config::{Failure, Result, Settings, Sources};
+use keepsake_config::{Failure, Settings, Sources, cli::Result};
 use keepsake_core::slug::slug_of;
 use keepsake_engine::{Engine, PageRequest, Principal, Runner, StoreDraft};
 use keepsake_index::{Store, StoreFilter};

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
 
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::words::bytes;
 use keepsake_embeddings::{
     InstalledModel, ModelFolder, WHEEL_BYTES, WHEEL_FILE, WHEEL_REQUIREMENT, WHEEL_SHA256,

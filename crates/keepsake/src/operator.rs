@@ -11,7 +11,7 @@ pub(crate) mod token_keys;
 pub(crate) mod verify;
 
 use clap::Args;
-use keepsake_config::{Failure, Result, SourceArgs};
+use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_core::TenantId;
 use keepsake_engine::{Engine, EngineError, StoreDraft};
 use keepsake_index::{Auditor, MigrationReport, Store};

@@ -10,7 +10,7 @@ use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Table, Wi
 use console::{Style, Term};
 use indicatif::{HumanCount, HumanDuration};
 use jiff::Timestamp;
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use keepsake_core::words;
 use keepsake_index::action_words;
 use serde_json::{Map, Value, json};

@@ -14,7 +14,7 @@ pub(crate) mod store_tests;
 pub(crate) mod stores;
 pub(crate) mod undo;
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::nfc;
 use serde_json::Value;
 
@@ -24,7 +24,7 @@ use crate::output::{answer, confirm};
 
 pub(crate) use search::meaning_of;
 
-pub(crate) use connection::{StoreConnection, connect, find_store, is_same_server};
+pub(crate) use connection::{connect, find_store, is_same_server, open_store};
 
 /// The path in the API of a path as agents see it. Refuses an absolute path that is not
 /// below `/memories`.

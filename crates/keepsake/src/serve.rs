@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_config::{
-    Failure, FailureClass, Meaning, MergedConfig, OperatorSettings, Result, Role, Settings, SourceArgs,
+    Failure, FailureClass, Meaning, MergedConfig, OperatorSettings, Role, Settings, SourceArgs, cli::Result,
 };
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, Runner, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};

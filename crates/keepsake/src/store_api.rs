@@ -9,7 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use keepsake_client::{Client, ClientError, Parameter};
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
+use keepsake_core::Purpose;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -43,6 +44,11 @@ pub(crate) enum ReadMemory<T> {
 pub(crate) type ListedMemories<T> = (BTreeMap<String, T>, Option<String>);
 
 impl StoreApi {
+    /// The same store, for a copy of it.
+    pub(crate) fn for_backup(self) -> Self {
+        Self { client: self.client.reading_for(Purpose::Backup), ..self }
+    }
+
     /// The path of the store, and what is below it.
     pub(crate) fn path<'a>(&'a self, below: &[&'a str]) -> Vec<&'a str> {
         [&["memory_stores", self.id.as_str()], below].concat()

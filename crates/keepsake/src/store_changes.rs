@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use keepsake_client::Events;
-use keepsake_config::{FailureClass, Result};
+use keepsake_config::{FailureClass, cli::Result};
 
 use crate::failures::{class_of, failure_of};
 use crate::output::notice;

@@ -33,11 +33,12 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 
 use crate::cli::StoreArgs;
 use crate::data_dir::{FolderLock, make_private_folder, unusable};
-use crate::people::StoreConnection;
+use crate::output::Printer;
+use crate::people::open_store;
 use crate::signals::{self, or_end};
 use crate::store_api::StoreApi;
 
@@ -103,8 +104,8 @@ pub(crate) struct SyncArgs {
 pub(crate) async fn run(args: SyncArgs) -> Result<()> {
     let ending = signals::shutdown_token()?;
     let setup = async {
-        let connection = StoreConnection::open(&args.store).await?.for_backup();
-        open(&args, connection).await
+        let store = open_store(&args.store).await?.for_backup();
+        open(&args, store).await
     };
     let (mut sync, _lock) = or_end(&ending, setup).await?;
     let done = if args.watch {
@@ -124,7 +125,7 @@ pub(crate) async fn run(args: SyncArgs) -> Result<()> {
     }
 }
 
-async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Option<FolderLock>)> {
+async fn open(args: &SyncArgs, store: StoreApi) -> Result<(Sync, Option<FolderLock>)> {
     let root = if args.dry_run { args.folder.clone() } else { prepare(&args.folder)? };
     let private = root.join(PRIVATE_FOLDER);
     let state_file = private.join("state.json");
@@ -135,7 +136,7 @@ async fn open(args: &SyncArgs, connection: StoreConnection) -> Result<(Sync, Opt
         refuse_links(&private, &state_file)?;
         Some(FolderLock::take(&state_file)?)
     };
-    let StoreConnection { store, printer } = connection;
+    let printer = Printer::new(args.store.connection.output.output);
     let state = State::read(state_file, store.client.url(), &store.id)?;
     let mut report = Report::new(printer, &root, &store.id, args.dry_run);
     for (path, reason) in state.ignored() {

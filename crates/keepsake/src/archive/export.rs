@@ -8,7 +8,7 @@ use indicatif::HumanBytes;
 use keepsake_archive::Damage;
 use keepsake_archive::format::{INDEX, MANIFEST, Manifest, VERSIONS};
 use keepsake_archive::verified::{Prefix, read_manifest, verify};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use rustix::fs::fstat;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -21,8 +21,8 @@ use super::report::Progress;
 use crate::cli::MomentArgs;
 use crate::data_dir::{unusable, with_suffix};
 use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
-use crate::output::{counted, notice, printable};
-use crate::people::{StoreConnection, failure_of};
+use crate::output::{Printer, counted, notice, printable};
+use crate::people::{failure_of, open_store};
 use crate::store_api::StoreApi;
 
 /// In the folder of an unfinished export, whose process locks it; names the store.
@@ -37,11 +37,11 @@ const MAX_MARKER_BYTES: u64 = 1 << 10;
 
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<()> {
-    let connection = StoreConnection::open(&args.store).await?.for_backup();
-    let manifest = write_to(&connection.store, &args.target, args.versions, &args.moment).await?;
+    let store = open_store(&args.store).await?.for_backup();
+    let manifest = write_to(&store, &args.target, args.versions, &args.moment).await?;
     let counts = manifest.counts;
     let kind = if is_packed(&args.target) { "" } else { "the folder " };
-    connection.printer.done(&json!(manifest), || {
+    Printer::new(args.store.connection.output.output).done(&json!(manifest), || {
         format!(
             "exported {} ({}) to {kind}{}\n",
             counted(counts.memories, "memory"),

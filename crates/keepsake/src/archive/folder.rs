@@ -4,7 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 
 use crate::open_folder::{Access, OpenFolder, read_at_most};
 

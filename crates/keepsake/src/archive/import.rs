@@ -6,23 +6,24 @@ use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::{Prefix, SourceListing};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{MemoryPath, Timestamp};
 
 use super::room::Room;
 use super::source::{ListedMemory, Source};
 use super::{ImportArgs, export, past, report, upload};
-use crate::output::{notice, printable};
-use crate::people::{StoreConnection, agent_path, api_path};
+use crate::output::{Printer, notice, printable};
+use crate::people::{agent_path, api_path, open_store};
 use crate::store_api::StoreApi;
 
 /// Writes the memories of a source into a memory store, and prints the outcomes. With
 /// `--on-conflict fail` nothing is written if a memory has other content.
 pub(crate) async fn run(args: ImportArgs) -> Result<()> {
     let prefix = Prefix::new(&api_path(&args.prefix)?);
-    let connection = StoreConnection::open(&args.store).await?.for_backup();
+    let printer = Printer::new(args.store.connection.output.output);
+    let store = open_store(&args.store).await?.for_backup();
     if args.versions {
-        return import_history(&connection, &args, &prefix).await;
+        return import_history(&store, &printer, &args, &prefix).await;
     }
     let (source, found) = match (&args.source, &args.from.from_url) {
         (Some(path), _) => Source::open(path, &prefix)?,
@@ -37,21 +38,21 @@ pub(crate) async fn run(args: ImportArgs) -> Result<()> {
         ));
     }
     let mut outcomes = found.report;
-    let (destination, sizes) = read_destination(&connection.store, &mut outcomes).await?;
+    let (destination, sizes) = read_destination(&store, &mut outcomes).await?;
     let on_conflict = args.on_conflict;
     let mut steps = decide(found.items, &destination, on_conflict, now(), &mut outcomes);
     drop(destination);
     let conflicts = outcomes.conflicts().count();
     if on_conflict == OnConflict::Fail && conflicts > 0 {
         let first = outcomes.conflicts().next().map(agent_path).unwrap_or_default();
-        report::print(&mut outcomes.only_refusals(), &connection.printer, args.dry_run)?;
+        report::print(&mut outcomes.only_refusals(), &printer, args.dry_run)?;
         return Err(Failure::conflict(format!(
             "nothing was imported: the memory store has something else at {} paths, the first is {first}; \
              --on-conflict skip or replace imports the rest",
             HumanCount(conflicts as u64)
         )));
     }
-    if let Some(room) = Room::of(&connection.store).await? {
+    if let Some(room) = Room::of(&store).await? {
         steps = room.refuse_large(steps, &mut outcomes);
         room.check_steps(&steps, &sizes)?;
     }
@@ -59,9 +60,9 @@ pub(crate) async fn run(args: ImportArgs) -> Result<()> {
         outcomes.assume(&steps);
     } else {
         report::tell_refused(&outcomes);
-        upload::run(&connection.store, &source, &steps, &mut outcomes).await?;
+        upload::run(&store, &source, &steps, &mut outcomes).await?;
     }
-    report::print(&mut outcomes, &connection.printer, args.dry_run)?;
+    report::print(&mut outcomes, &printer, args.dry_run)?;
     report::result(&outcomes)
 }
 
@@ -94,7 +95,12 @@ async fn read_destination(
 }
 
 /// Imports an archive with its history, or the history of another store.
-async fn import_history(connection: &StoreConnection, args: &ImportArgs, prefix: &Prefix) -> Result<()> {
+async fn import_history(
+    store: &StoreApi,
+    printer: &Printer,
+    args: &ImportArgs,
+    prefix: &Prefix,
+) -> Result<()> {
     let (source, found) = match (&args.source, &args.from.from_url) {
         (Some(path), _) => Source::open(path, prefix)?,
         (None, Some(url)) => Source::receive(url, &args.from, prefix).await?,
@@ -102,7 +108,9 @@ async fn import_history(connection: &StoreConnection, args: &ImportArgs, prefix:
     };
     tell_left_out(&found);
     let is_whole = if args.source.is_none() { export::require_whole(&found.left_out) } else { Ok(()) };
-    past::run(connection, &source, found, args.dry_run).await?;
+    let mut outcomes = past::import_into(store, &source, found, args.dry_run).await?;
+    report::print(&mut outcomes, printer, args.dry_run)?;
+    report::result(&outcomes)?;
     is_whole
 }
 

@@ -13,7 +13,7 @@ use keepsake_archive::Damage;
 use keepsake_archive::format::{BLOBS, HashingReader, MAX_CONTENT_BYTES, MEMORIES};
 use keepsake_archive::packed::{EXTENSION, UnpackLimit, read_files};
 use keepsake_archive::verified::Files;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{ContentHash, words};
 
 use super::folder::Folder;

@@ -12,18 +12,18 @@ use keepsake_archive::format::{VersionLine, blob_file};
 use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::SourceListing;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use super::import;
 use super::report::Progress;
 use super::room::Room;
 use super::source::{ListedMemory, Source};
 use super::upload::expiry_of;
-use super::{import, report};
 use crate::output::notice;
-use crate::people::{StoreConnection, failure_of};
+use crate::people::failure_of;
 use crate::store_api::StoreApi;
 
 /// Versions of a call; the server takes 500.
@@ -50,19 +50,6 @@ enum Content {
     },
     /// Removed by a redaction; sent empty and redacted at the end.
     Redacted,
-}
-
-/// Imports a verified archive into a store, and prints the outcomes. Fails if the store has other
-/// versions, or if it is not equal to the archive at the end.
-pub(super) async fn run(
-    connection: &StoreConnection,
-    source: &Source,
-    found: SourceListing,
-    is_dry_run: bool,
-) -> Result<()> {
-    let mut outcomes = import_into(&connection.store, source, found, is_dry_run).await?;
-    report::print(&mut outcomes, &connection.printer, is_dry_run)?;
-    report::result(&outcomes)
 }
 
 /// Imports a verified archive into a store. Returns the outcome of each memory, which is a refusal

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use indicatif::{HumanCount, ProgressBar, ProgressStyle};
 use keepsake_archive::report::{Class, Report, ReportEntry};
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use serde_json::{Value, json};
 
 use super::RESULTS;

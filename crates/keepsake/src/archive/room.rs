@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use keepsake_archive::plan::ImportStep;
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde_json::Value;
 
 use crate::contexts;

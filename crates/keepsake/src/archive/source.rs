@@ -11,7 +11,7 @@ use keepsake_archive::plan::{ContentOrigin, DestinationMemory, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Files, Prefix, SourceListing, read_manifest, verify};
 use keepsake_client::Client;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
 use parking_lot::Mutex;
 use serde::Deserialize;

@@ -6,7 +6,7 @@ use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 use keepsake_archive::plan::{ImportStep, SourceMemory, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_client::ClientError;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
 use reqwest::Method;
 use serde::Deserialize;

@@ -9,7 +9,7 @@ use keepsake_archive::format::{VersionLine, blob_file};
 use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::Report;
 use keepsake_archive::verified::{Prefix, SourceListing};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
 use serde::Deserialize;
 use serde_json::Value;

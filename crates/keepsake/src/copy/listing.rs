@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
 
 use super::server::Server;

@@ -1,7 +1,7 @@
 //! What the target cannot hold, found before anything is written.
 
 use keepsake_archive::report::Class;
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use serde::Deserialize;
 use serde_json::{Value, json};
 

@@ -9,7 +9,7 @@ use keepsake_archive::plan::OnConflict;
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Prefix, SourceListing};
 use keepsake_client::ClientError;
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 

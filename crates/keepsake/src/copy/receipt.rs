@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use indicatif::HumanCount;
 use keepsake_archive::report::{Outcome, Report};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use keepsake_client::{Client, Parameter};
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::Purpose;
 use secrecy::SecretString;
 use serde::Deserialize;

@@ -1,7 +1,7 @@
 //! Forwards MCP messages to a server.
 
 use keepsake_client::{Client, StatusCode, body_of, from_json};
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use reqwest::header::HeaderMap;
 use serde_json::Value;
 

@@ -6,7 +6,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_mcp::message::{Incoming, InvalidMessage, Message, MessageKind, VERSION_OF_REQUEST};
 use keepsake_mcp::{Access, HttpService};
 use reqwest::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue};

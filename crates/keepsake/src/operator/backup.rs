@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use keepsake_blobs::BlobUrl;
 use keepsake_client::Url;
-use keepsake_config::{Failure, IndexUrl, Result, Settings};
+use keepsake_config::{Failure, IndexUrl, Settings, cli::Result};
 use keepsake_core::Timestamp;
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::{FileContents, FileCounts, FileState, SqliteIndex};

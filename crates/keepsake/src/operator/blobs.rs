@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_blobs::BlobUrl;
-use keepsake_config::{Failure, Result, Settings, SourceArgs};
+use keepsake_config::{Failure, Settings, SourceArgs, cli::Result};
 use keepsake_engine::{BlobMove, MoveError, MoveReport, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use clap::{Args, Subcommand};
 use keepsake_blobs::BlobStore;
-use keepsake_config::{Failure, MergedConfig, Result, Settings, SourceArgs};
+use keepsake_config::{Failure, MergedConfig, Settings, SourceArgs, cli::Result};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_embeddings::Embedder;
 use keepsake_engine::{Clock, EngineError, IdSource, RandomIds, SystemClock};

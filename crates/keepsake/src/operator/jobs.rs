@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 
 use super::target::{OperatorApi, call, list, with_api};

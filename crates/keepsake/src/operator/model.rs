@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
-use keepsake_config::{Failure, Result, SourceArgs};
+use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_embeddings::{
     InstalledModel, MODEL, ModelError, ModelFolder, WHEEL_BYTES, WHEEL_FILE, WHEEL_REQUIREMENT, WHEEL_SHA256,
 };

@@ -8,7 +8,7 @@ use std::sync::Once;
 use std::time::Duration;
 
 use keepsake_client::{Client, Method, Parameter, Url, extended};
-use keepsake_config::{Failure, IndexUrl, Result, Settings, SourceArgs};
+use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs, cli::Result};
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
 use keepsake_index::{StoreFilter, StoreListing};

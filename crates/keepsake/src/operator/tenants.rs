@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{Actor, words};
 use keepsake_index::Auditor;
 use serde_json::{Map, Value, json};

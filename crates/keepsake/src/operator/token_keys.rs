@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand};
 use keepsake_client::Method;
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use serde_json::json;
 
 use super::target::call;

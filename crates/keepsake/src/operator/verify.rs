@@ -4,7 +4,7 @@ use std::num::NonZeroU16;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use keepsake_config::{Failure, Result, SourceArgs};
+use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_core::DirPath;
 use keepsake_engine::{Engine, Problem, Verification};
 use serde_json::{Value, json};

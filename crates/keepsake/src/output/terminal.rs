@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 
 use super::foreign::escaped;
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use clap::{Args, Subcommand};
 use console::Term;
 use keepsake_client::{Client, ClientError};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 
 use super::connection::{find_store, is_same_server};

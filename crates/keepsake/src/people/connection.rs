@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Display;
 
 use keepsake_client::{Client, Parameter};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
 
@@ -25,12 +25,6 @@ pub(super) struct Connection {
     pub(super) store_id: Option<String>,
 }
 
-/// The store and the printer of a command.
-pub(crate) struct StoreConnection {
-    pub(crate) store: StoreApi,
-    pub(crate) printer: Printer,
-}
-
 impl Connection {
     pub(super) fn open(args: &ConnectionArgs) -> Result<Self> {
         let (client, _) = connect(&args.server)?;
@@ -38,15 +32,15 @@ impl Connection {
         Ok(Self { client, printer: Printer::new(args.output.output), store_id: None })
     }
 
-    /// As [`StoreConnection::open`].
+    /// As [`open_store`].
     pub(super) async fn of_store(args: &StoreArgs) -> Result<Self> {
         Self::of_store_named(&args.connection, args.named.store.as_deref()).await
     }
 
-    /// As [`StoreConnection::open`], for a store that is not given by `--store`.
+    /// As [`open_store`], for a store that is not given by `--store`.
     pub(super) async fn of_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self> {
-        let StoreConnection { store, printer } = StoreConnection::open_named(args, store).await?;
-        Ok(Self { client: store.client, printer, store_id: Some(store.id) })
+        let StoreApi { client, id } = open_store_named(args, store).await?;
+        Ok(Self { client, printer: Printer::new(args.output.output), store_id: Some(id) })
     }
 
     /// `None`: the connection is that of no store.
@@ -134,30 +128,22 @@ pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
     Ok((client, store))
 }
 
-impl StoreConnection {
-    /// Opens the connection and finds the store.
-    ///
-    /// Without a store in the arguments, in a variable or in the context, it is the only
-    /// store that the credential may read.
-    pub(crate) async fn open(args: &StoreArgs) -> Result<Self> {
-        Self::open_named(&args.connection, args.named.store.as_deref()).await
-    }
+/// Finds the store of a command.
+///
+/// Without a store in the arguments, in a variable or in the context, it is the only
+/// store that the credential may read.
+pub(crate) async fn open_store(args: &StoreArgs) -> Result<StoreApi> {
+    open_store_named(&args.connection, args.named.store.as_deref()).await
+}
 
-    async fn open_named(args: &ConnectionArgs, store: Option<&str>) -> Result<Self> {
-        let (client, of_context) = connect(&args.server)?;
-        let client = client.reading_for(Purpose::Person);
-        let id = match store.map(str::to_owned).or(of_context) {
-            Some(store) => find_store(&client, &store).await?,
-            None => only_store(&client).await?,
-        };
-        Ok(Self { store: StoreApi { client, id }, printer: Printer::new(args.output.output) })
-    }
-
-    /// The same connection, for a copy of the store.
-    pub(crate) fn for_backup(mut self) -> Self {
-        self.store.client = self.store.client.reading_for(Purpose::Backup);
-        self
-    }
+async fn open_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<StoreApi> {
+    let (client, of_context) = connect(&args.server)?;
+    let client = client.reading_for(Purpose::Person);
+    let id = match store.map(str::to_owned).or(of_context) {
+        Some(store) => find_store(&client, &store).await?,
+        None => only_store(&client).await?,
+    };
+    Ok(StoreApi { client, id })
 }
 
 /// The URL and the API key. The key of a context is sent to its own server only.

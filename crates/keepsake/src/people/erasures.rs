@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, find_store};

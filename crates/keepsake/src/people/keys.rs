@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use keepsake_client::{Method, Parameter};
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::Scope;

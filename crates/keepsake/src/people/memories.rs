@@ -11,7 +11,7 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 use indicatif::HumanBytes;
 use keepsake_archive::format::MAX_CONTENT_BYTES;
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 

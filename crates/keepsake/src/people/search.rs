@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use console::Style;
 use keepsake_client::{Client, Parameter};
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use keepsake_engine::{MeaningReason, SearchMeaning};
 use serde_json::Value;
 

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use clap::{Arg, Args, Command, Subcommand};
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use keepsake_index::AuditAction;
 use serde_json::{Value, json};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use console::Style;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 
 use super::connection::Connection;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use keepsake_config::{Result, SourceArgs};
+use keepsake_config::{SourceArgs, cli::Result};
 use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use keepsake_core::{Content, ContentHash, MemoryPath, nfc};
 use tokio::task::yield_now;
 

@@ -5,7 +5,7 @@
 //! restored: the folder may have the only copy. A removal is counted in the places among
 //! the store's changes; a restored backup has fewer changes, or others.
 
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use keepsake_core::VersionId;
 use keepsake_engine::ChangePlace;
 use serde::{Deserialize, Serialize};

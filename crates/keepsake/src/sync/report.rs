@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use keepsake_core::MemoryPath;
 use serde_json::{Value, json};
 

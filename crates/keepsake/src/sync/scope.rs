@@ -4,7 +4,7 @@ use std::io;
 use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{MemoryPath, nfc};
 
 use super::plan::MAX_NAME_BYTES;

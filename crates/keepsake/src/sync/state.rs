@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
-use keepsake_config::{Failure, Result};
+use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use serde::de::Error as _;

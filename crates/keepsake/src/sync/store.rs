@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use keepsake_client::{ClientError, Parameter};
-use keepsake_config::{Failure, FailureClass, Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
 use serde::Deserialize;

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use clap::Args;
 use console::Style;
 use indicatif::HumanBytes;
-use keepsake_config::Result;
+use keepsake_config::cli::Result;
 use serde_json::Value;
 
 use super::{below, get_at};
