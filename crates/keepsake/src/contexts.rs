@@ -56,13 +56,6 @@ impl std::fmt::Debug for Context {
     }
 }
 
-impl Context {
-    /// Whether `serve --dev` made the context.
-    const fn is_dev(&self) -> bool {
-        self.data_dir.is_some()
-    }
-}
-
 impl Contexts {
     /// The contexts of this user, and their file.
     pub(crate) fn of_user() -> Result<(Self, PathBuf)> {
@@ -162,8 +155,9 @@ impl Contexts {
 /// operator.
 pub(crate) fn is_dev(url: &str) -> bool {
     let has_url = |context: &Context| context.url.trim_end_matches('/') == url.trim_end_matches('/');
-    Contexts::of_user()
-        .is_ok_and(|(known, _)| known.contexts.values().any(|context| context.is_dev() && has_url(context)))
+    Contexts::of_user().is_ok_and(|(known, _)| {
+        known.contexts.values().any(|context| context.data_dir.is_some() && has_url(context))
+    })
 }
 
 /// Warns if others on this machine may read the API keys.

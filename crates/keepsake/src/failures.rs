@@ -109,9 +109,10 @@ pub(crate) const fn class_of_status(status: u16) -> FailureClass {
     }
 }
 
-/// The class of an engine's error, as its answer over HTTP would have.
-pub(crate) fn class_of_engine(error: &EngineError) -> FailureClass {
-    class_of_status(keepsake_server::status_of(error).as_u16())
+/// The failure of an engine's call, with the class that its answer over HTTP would have.
+#[expect(clippy::needless_pass_by_value, reason = "for `map_err`")]
+pub(crate) fn of_engine(error: EngineError) -> Failure {
+    Failure::of_class(class_of_status(keepsake_server::status_of(&error).as_u16()), error.to_string())
 }
 
 #[cfg(test)]

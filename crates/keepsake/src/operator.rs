@@ -13,13 +13,13 @@ pub(crate) mod verify;
 use clap::Args;
 use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_core::TenantId;
-use keepsake_engine::{Engine, EngineError, StoreDraft};
+use keepsake_engine::{Engine, StoreDraft};
 use keepsake_index::{Auditor, MigrationReport, Store};
 use serde_json::json;
 
 use crate::backends;
 use crate::data_dir;
-use crate::failures::class_of_engine;
+use crate::failures::of_engine;
 use crate::output::{Printer, counted, print};
 use target::{CommandDatabase, OperatorApi};
 
@@ -76,10 +76,9 @@ async fn create_store_of(
     tenant: &str,
     name: String,
 ) -> Result<(TenantId, Store)> {
-    let failed = |error: EngineError| Failure::of_class(class_of_engine(&error), error.to_string());
     let tenant_id = database.find_tenant(tenant).await?.parse().map_err(Failure::of("the tenant's id"))?;
-    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed)?;
+    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(of_engine)?;
     let draft = StoreDraft { name, ..StoreDraft::default() };
-    let store = engine.stores.create(&operator, draft, None).await.map_err(failed)?;
+    let store = engine.stores.create(&operator, draft, None).await.map_err(of_engine)?;
     Ok((tenant_id, store))
 }

@@ -49,7 +49,6 @@ pub(super) struct StoreCopy {
     /// `None`: the store is created before the first write.
     target: Option<StoreListing>,
     pub(super) to: Arc<Server>,
-    pair: StorePair,
     options: Options,
     limits: Limits,
     base: Base,
@@ -72,9 +71,8 @@ impl StoreCopy {
         Self {
             source: StoreListing::new(from, pair.from.id.clone()),
             target: pair.to.as_ref().map(|store| StoreListing::new(&to, store.id.clone())),
-            receipt: Receipt::new(&pair),
+            receipt: Receipt::new(pair),
             to,
-            pair,
             options,
             limits: Limits::default(),
             base: Base::new(),
@@ -98,7 +96,7 @@ impl StoreCopy {
         if self.source.refresh().await?.values().any(|memory| is_setting(&memory.path)) {
             self.receipt.not_held.push(not_held::settings());
         }
-        self.receipt.not_held.extend(not_held::of_store(&self.pair.from));
+        self.receipt.not_held.extend(not_held::of_store(&self.receipt.pair.from));
         if !self.options.copies_history {
             self.receipt.not_held.extend(not_held::history(&self.source).await?);
         }
@@ -110,7 +108,7 @@ impl StoreCopy {
 
     /// Refuses what must not begin at all.
     fn check_first(&self, plan: &Plan) -> Result<()> {
-        let (name, conflicts) = (&self.pair.to_name, plan.report.conflicts().count());
+        let (name, conflicts) = (&self.receipt.pair.to_name, plan.report.conflicts().count());
         if self.options.on_conflict == OnConflict::Fail && conflicts > 0 {
             let first = plan.report.conflicts().next().map(agent_path).unwrap_or_default();
             return Err(Failure::conflict(format!(
@@ -125,7 +123,7 @@ impl StoreCopy {
     }
 
     fn would_empty(&self) -> Failure {
-        let name = &self.pair.to_name;
+        let name = &self.receipt.pair.to_name;
         Failure::conflict(format!(
             "nothing was deleted: the source has no memory, and --delete would empty {name}"
         ))
@@ -136,7 +134,7 @@ impl StoreCopy {
         let target = if let Some(target) = self.target.take() {
             target
         } else {
-            let made = self.to.create_store(&self.pair.from, &self.pair.to_name).await?;
+            let made = self.to.create_store(&self.receipt.pair.from, &self.receipt.pair.to_name).await?;
             self.receipt.to_id = Some(made.id.clone());
             let made = StoreListing::new(&self.to, made.id);
             if made.is_keepsake {
@@ -170,7 +168,7 @@ impl StoreCopy {
         }
         Err(Failure::conflict(format!(
             "{}: after {MAX_PASSES} passes something is left to do; the same command continues",
-            self.pair.from.name
+            self.receipt.pair.from.name
         )))
     }
 

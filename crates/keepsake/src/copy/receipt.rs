@@ -22,13 +22,10 @@ const MAX_ITEMS: usize = 10_000;
 const COUNTS: [&str; 4] = ["created", "replaced", "moved", "deleted"];
 
 /// The receipt of one store.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Receipt {
-    from_id: String,
-    from_name: String,
+    pub(super) pair: StorePair,
     pub(super) to_id: Option<String>,
-    to_name: String,
-    is_created: bool,
     counts: BTreeMap<&'static str, u64>,
     /// The counts that were printed.
     told: BTreeMap<&'static str, u64>,
@@ -47,23 +44,9 @@ pub(super) struct Receipt {
 }
 
 impl Receipt {
-    pub(super) fn new(pair: &StorePair) -> Self {
-        Self {
-            from_id: pair.from.id.clone(),
-            from_name: pair.from.name.clone(),
-            to_id: pair.to.as_ref().map(|store| store.id.clone()),
-            to_name: pair.to_name.clone(),
-            is_created: pair.to.is_none(),
-            counts: BTreeMap::new(),
-            told: BTreeMap::new(),
-            unchanged: 0,
-            has_history: false,
-            only_in_target: 0,
-            verified: None,
-            not_held: Vec::new(),
-            noted: BTreeMap::new(),
-            has_conflicts: false,
-        }
+    pub(super) fn new(pair: StorePair) -> Self {
+        let to_id = pair.to.as_ref().map(|store| store.id.clone());
+        Self { pair, to_id, ..Self::default() }
     }
 
     pub(super) fn count(&mut self, what: &'static str) {
@@ -117,7 +100,7 @@ impl Receipt {
 
     /// Tells what the target cannot hold.
     pub(super) fn tell_not_held(&self) {
-        let name = printable(&self.to_name);
+        let name = printable(&self.pair.to_name);
         for thing in self.not_held.iter().take(MAX_TOLD) {
             let path = thing.path.as_deref().map(|path| format!("{} ", printable(path))).unwrap_or_default();
             notice(&format!("{name} cannot hold: {path}{}", printable(&thing.reason)));
@@ -140,13 +123,13 @@ impl Receipt {
         if since.is_empty() {
             return None;
         }
-        let mut step = json!({"type": "memory_copy_step", "memory_store_id": self.from_id});
+        let mut step = json!({"type": "memory_copy_step", "memory_store_id": self.pair.from.id});
         for (name, count) in &since {
             step[*name] = (*count).into();
         }
         let parts: Vec<_> =
             since.iter().map(|(name, count)| format!("{} {name}", HumanCount(*count))).collect();
-        Some((step, format!("{}: {}\n", printable(&self.from_name), parts.join(", "))))
+        Some((step, format!("{}: {}\n", printable(&self.pair.from.name), parts.join(", "))))
     }
 
     fn number_of(&self, result: &str) -> usize {
@@ -179,8 +162,8 @@ impl Receipt {
         let counts =
             self.counted(is_dry_run).into_iter().map(|(name, count)| (name.to_owned(), count.into()));
         json!({
-            "from": {"memory_store_id": self.from_id, "name": self.from_name},
-            "to": {"memory_store_id": self.to_id, "name": self.to_name, "created": self.is_created},
+            "from": {"memory_store_id": self.pair.from.id, "name": self.pair.from.name},
+            "to": {"memory_store_id": self.to_id, "name": self.pair.to_name, "created": self.pair.to.is_none()},
             "counts": Value::Object(counts.collect()),
             "only_in_target": self.only_in_target,
             "has_history": self.has_history,
@@ -202,13 +185,13 @@ impl Receipt {
         }
         let verified = self.verified.map(|count| format!("; {} verified", HumanCount(count as u64)));
         let verified = verified.unwrap_or_default();
-        let (would, made) = match (is_dry_run, self.is_created) {
+        let (would, made) = match (is_dry_run, self.pair.to.is_none()) {
             (true, true) => ("would be: ", ", which would be created"),
             (true, false) => ("would be: ", ""),
             (false, true) if self.to_id.is_some() => ("", ", which was created"),
             (false, _) => ("", ""),
         };
-        let (from, to) = (printable(&self.from_name), printable(&self.to_name));
+        let (from, to) = (printable(&self.pair.from.name), printable(&self.pair.to_name));
         format!("{from} to {to}{made}: {would}{}{verified}\n", parts.join(", "))
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Server {
 }
 
 /// A memory store as an API shows it; other servers omit the last three fields.
-#[derive(Debug, Clone, Deserialize)]
+#[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct StoreObject {
     pub(super) id: String,
     pub(super) name: String,
@@ -47,7 +47,7 @@ pub(super) struct StoreObject {
 }
 
 /// A store of the source, and where it is copied to.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct StorePair {
     pub(super) from: StoreObject,
     /// `None`: it is created.
@@ -128,7 +128,9 @@ fn address_and_key(side: &str, address: &str, key_file: Option<&Path>) -> Result
         (None, Ok(key), _) => key,
         (None, Err(_), Some(context)) => context.api_key.clone(),
         // The key of the server that other commands call.
-        (None, Err(_), None) if is_of_variable(address) => {
+        (None, Err(_), None)
+            if std::env::var("KEEPSAKE_URL").is_ok_and(|url| is_same_server(&url, address)) =>
+        {
             std::env::var("KEEPSAKE_API_KEY").unwrap_or_default()
         }
         (None, Err(_), None) => String::new(),
@@ -139,11 +141,6 @@ fn address_and_key(side: &str, address: &str, key_file: Option<&Path>) -> Result
         )));
     }
     Ok((context.map_or_else(|| address.to_owned(), |context| context.url), key))
-}
-
-/// Whether `KEEPSAKE_URL` names this server.
-fn is_of_variable(url: &str) -> bool {
-    std::env::var("KEEPSAKE_URL").is_ok_and(|of_variable| is_same_server(&of_variable, url))
 }
 
 fn context_of(side: &str, name: &str) -> Result<Context> {

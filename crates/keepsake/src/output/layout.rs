@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use console::measure_text_width;
 
-use super::{Bytes, Column, Count, Flag, Format, Period, Time};
+use super::{Bytes, Column, Count, Flag, Period, Time};
 
 /// Spaces between two columns.
 pub(super) const GAP: u16 = 2;
@@ -66,7 +66,8 @@ impl Fitting<'_> {
     /// The width below which a column is not readable.
     fn least_width(&self, column: usize, rows: &[Vec<String>], of_text: usize) -> usize {
         let natural = self.natural_width(column, rows);
-        if !is_broken(self.columns[column].2) {
+        // Other values may take several lines.
+        if matches!(self.columns[column].2, Flag | Bytes | Count | Period | Time) {
             return natural;
         }
         let words = rows.iter().flat_map(|row| row[column].split_whitespace());
@@ -126,11 +127,6 @@ impl Fitting<'_> {
             }
         }
     }
-}
-
-/// Whether values may take several lines.
-fn is_broken(format: Format) -> bool {
-    !matches!(format, Flag | Bytes | Count | Period | Time)
 }
 
 /// The ids in a cell, whole or shortened, also between other words. A path has none.

@@ -237,12 +237,7 @@ async fn find_at(
     }
 }
 
-/// As [`find`]; a missing memory is a failure.
-pub(super) async fn get(connection: &Connection, path: &str, view: &str) -> Result<Value> {
-    find(connection, path, view).await?.ok_or_else(|| missing(path))
-}
-
-/// As [`get`], at a moment of the past.
+/// As [`find_at`]; a missing memory is a failure.
 async fn get_at(connection: &Connection, path: &str, view: &str, moment: &MomentArgs) -> Result<Value> {
     if let Some(memory) = find_at(connection, path, view, moment).await? {
         return Ok(memory);
@@ -520,7 +515,7 @@ async fn remove(args: RmArgs) -> Result<()> {
 
 /// Changes fields of the memory at a path.
 async fn change(connection: &Connection, path: &str, body: Value) -> Result<Value> {
-    let memory = get(connection, path, "basic").await?;
+    let memory = find(connection, path, "basic").await?.ok_or_else(|| missing(path))?;
     let failed = format!("{} was not changed", agent_path(path));
     connection.post(failed, &["memories", text_of(&memory, "id")], body).await
 }

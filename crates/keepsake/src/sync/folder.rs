@@ -160,7 +160,8 @@ impl Walk<'_> {
             return self.skip(path, reason);
         }
         let place = entry.path();
-        if entry.file_name() != name || self.found.places.contains_key(parent_of(&path)) {
+        let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+        if entry.file_name() != name || self.found.places.contains_key(parent) {
             self.found.places.insert(path.clone(), place.clone());
         }
         let memory_path = match MemoryPath::parse(&path) {
@@ -242,11 +243,6 @@ impl Walk<'_> {
     fn skip(&mut self, path: String, reason: &str) {
         self.found.skipped.push((path, reason.to_owned()));
     }
-}
-
-/// The directory of a path, without the slash at its end.
-fn parent_of(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(parent, _)| parent)
 }
 
 #[cfg(test)]
