@@ -28,7 +28,6 @@ keepsake_core::named_enum! {
     }
 }
 
-/// A memory that a source has.
 #[derive(Debug, Clone)]
 pub struct SourceMemory {
     /// The path in the destination.
@@ -57,7 +56,6 @@ impl SourceMemory {
     }
 }
 
-/// The place of a memory's content.
 #[derive(Debug, Clone)]
 pub enum ContentOrigin {
     /// A file, relative to the source.
@@ -66,7 +64,6 @@ pub enum ContentOrigin {
     Memory(String),
 }
 
-/// A write of the import.
 #[derive(Debug)]
 pub struct ImportStep {
     pub item: SourceMemory,

@@ -28,7 +28,6 @@ pub trait Files {
     fn contents(&self) -> Result<Vec<String>, String>;
 }
 
-/// The memories of a source.
 #[derive(Debug, Default)]
 pub struct SourceListing {
     pub items: Vec<SourceMemory>,

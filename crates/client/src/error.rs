@@ -26,7 +26,6 @@ pub enum ClientError {
     #[error("{url} cannot be reached: {cause}")]
     Unreachable {
         url: String,
-        /// All causes.
         cause: String,
         /// Whether no byte of the request was sent.
         is_unsent: bool,

@@ -26,7 +26,6 @@ pub struct StreamEvent {
     pub data: Value,
 }
 
-/// The events of one connection.
 type Connection = Pin<Box<dyn Stream<Item = Result<Sse, sse_stream::Error>> + Send>>;
 
 /// A stream of events that continues after the last event when the connection breaks.

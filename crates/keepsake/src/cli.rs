@@ -91,7 +91,6 @@ pub(crate) struct StoreNameArgs {
     pub(crate) store: Option<String>,
 }
 
-/// A moment of the past.
 #[derive(Debug, Clone, Default, Args)]
 pub(crate) struct MomentArgs {
     /// As the store was at this time: 2026-11-20 or 2026-11-20T09:00:00Z, or 2h, 3d or 1w ago
@@ -121,7 +120,6 @@ pub(crate) struct IdsArgs {
     pub(crate) ids: bool,
 }
 
-/// The format of a command's output.
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct OutputArgs {
     /// The format
@@ -129,7 +127,6 @@ pub(crate) struct OutputArgs {
     pub(crate) output: OutputFormat,
 }
 
-/// How a command prints its result.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OutputFormat {
     /// For people: aligned columns, human sizes, relative times
@@ -179,7 +176,6 @@ impl TargetArgs {
     }
 }
 
-/// The page of a list.
 #[derive(Debug, Args)]
 pub(crate) struct PageArgs {
     /// Number of items, 1 to 100 [default: 20]

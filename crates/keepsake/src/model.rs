@@ -66,7 +66,6 @@ pub(crate) async fn install_missing(folder: PathBuf, shutdown: CancellationToken
     }
 }
 
-/// A pip of this machine.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Pip(&'static [&'static str]);
 

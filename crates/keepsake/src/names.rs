@@ -39,7 +39,6 @@ impl Kind {
     }
 }
 
-/// Names by id.
 pub(crate) struct Names(BTreeMap<String, String>);
 
 impl Names {

@@ -143,7 +143,6 @@ pub(super) fn is_unfinished(folder: &Folder) -> bool {
     folder.read(MARKER, MAX_MARKER_BYTES).is_ok_and(|text| is_marker(&text))
 }
 
-/// The content of the marker.
 #[derive(Serialize, Deserialize)]
 struct Marker {
     memory_store_id: String,

@@ -231,7 +231,6 @@ async fn send(
     Ok(position + count)
 }
 
-/// Redacts the versions that are redacted in the archive.
 async fn redact(store: &StoreApi, history: &[ImportVersion]) -> Result<()> {
     let redacted = history.iter().enumerate().filter_map(|(place, past)| {
         let redacted_at = past.line.redacted_at.as_ref()?;

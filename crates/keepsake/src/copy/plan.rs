@@ -61,9 +61,7 @@ pub(super) struct Plan {
     pub(super) kept: usize,
     /// What was copied, and is on neither side any more.
     pub(super) lost: Vec<MemoryPath>,
-    /// Memories of the target.
     pub(super) target_count: usize,
-    /// The paths that the source has.
     pub(super) present: BTreeSet<MemoryPath>,
     pub(super) report: Report,
 }

@@ -21,7 +21,6 @@ const MAX_ITEMS: usize = 10_000;
 /// Changes that are counted, in the order in which they are printed.
 const COUNTS: [&str; 4] = ["created", "replaced", "moved", "deleted"];
 
-/// The receipt of one store.
 #[derive(Debug, Default)]
 pub(super) struct Receipt {
     pub(super) pair: StorePair,

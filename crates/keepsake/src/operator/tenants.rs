@@ -362,7 +362,6 @@ fn limits(limits: Vec<(String, u64)>) -> Map<String, Value> {
     limits.into_iter().map(|(name, value)| (name, Value::from(value))).collect()
 }
 
-/// The names of all limits.
 fn limit_names() -> Vec<String> {
     let limits = serde_json::to_value(keepsake_core::Limits::default()).unwrap_or_default();
     let names = limits.as_object().into_iter().flatten().map(|(name, _)| name.clone());

@@ -32,7 +32,6 @@ use crate::signals::EndSignals;
 /// The value of `expires_at` for no time.
 const NEVER: &str = "never";
 
-/// A path, as the agents see it.
 const PATH_HELP: &str = "The path, as agents see it: /memories/notes.md, or notes.md";
 
 #[derive(Debug, Subcommand)]

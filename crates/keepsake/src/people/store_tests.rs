@@ -109,12 +109,10 @@ fn lines(results: &[Value]) -> String {
     shown
 }
 
-/// The paths of the hits.
 fn hits(result: &Value) -> impl Iterator<Item = String> {
     items_of(result, "hits").iter().map(|hit| printable(text_of(hit, "path")))
 }
 
-/// A test in words.
 fn described(test: &Value) -> String {
     let field = |name| printable(text_of(test, name));
     let is_there = |name| !test[name].is_null();

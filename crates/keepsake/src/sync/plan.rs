@@ -50,9 +50,7 @@ impl<T: Copy> Side<T> {
 
 /// What both sides had at the last synchronisation.
 pub(super) type Base = BTreeMap<MemoryPath, KnownMemory>;
-/// The files of the folder.
 pub(super) type LocalFiles = BTreeMap<MemoryPath, Side<ContentHash>>;
-/// The memories of the store.
 pub(super) type RemoteMemories = BTreeMap<MemoryPath, Side<KnownMemory>>;
 
 /// One step; every step states what it expects to find.
@@ -79,9 +77,7 @@ pub(super) enum Action {
         /// The file's current content; `None` if there is no file.
         replaces: Option<ContentHash>,
     },
-    /// Creates a memory.
     Create { path: MemoryPath, hash: ContentHash },
-    /// Replaces a memory's content.
     Replace { path: MemoryPath, memory: KnownMemory, hash: ContentHash },
     /// Both sides are equal, but the base does not say so yet.
     Record { path: MemoryPath, memory: KnownMemory },

@@ -214,12 +214,10 @@ impl State {
         self.entries.iter().map(|(path, entry)| (path.clone(), entry.known())).collect()
     }
 
-    /// The base of a path.
     pub(super) fn known(&self, path: &MemoryPath) -> Option<KnownMemory> {
         self.entries.get(path).map(Entry::known)
     }
 
-    /// The number of paths of the base.
     pub(super) fn count(&self) -> usize {
         self.entries.len()
     }
