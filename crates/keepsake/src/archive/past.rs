@@ -148,9 +148,9 @@ async fn count_imported(store: &StoreApi, history: &[ImportVersion]) -> Result<u
         redacted_at: Option<String>,
     }
     let path = store.path(&["memory_versions"]);
+    let failed = failure_of("the versions of the memory store cannot be listed");
     let listed = store.client.pages(&path, &[]).take(usize::MAX).await;
-    let mut listed: Vec<VersionAnswer> =
-        listed.map_err(failure_of("the versions of the memory store cannot be listed"))?;
+    let mut listed: Vec<VersionAnswer> = listed.map_err(failed)?;
     listed.reverse();
     let is_same = |(has, past): (&VersionAnswer, &ImportVersion)| {
         let is_redacted = has.redacted_at.is_some() || past.line.redacted_at.is_some();

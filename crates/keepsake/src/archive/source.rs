@@ -113,32 +113,27 @@ pub(super) enum SourceContent {
 impl Source {
     /// Opens a folder or an archive, which is verified as a whole.
     pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing)> {
-        let about = fs::metadata(path).map_err(unreadable(path.display()))?;
+        let shown = path.display();
+        let about = fs::metadata(path).map_err(unreadable(shown))?;
         if !about.is_dir() && !is_packed(path) {
             return Err(Failure::usage(format!(
-                "{} is neither a folder nor a .tar.zst: unpack another archive into a folder first",
-                path.display()
+                "{shown} is neither a folder nor a .tar.zst: unpack another archive into a folder first"
             )));
         }
         if !about.is_dir() {
             let packed = Spooled::open(path)?;
-            let found = verified(&packed, path.display(), prefix)?;
+            let found = verified(&packed, shown, prefix)?;
             return Ok((Self::Packed(packed), found));
         }
         let folder = Folder::open(path, Access::OwnerOnly)?;
         let is_archive = folder.root().join(MANIFEST).exists();
         if !is_archive && export::is_unfinished(&folder) {
             return Err(Failure::new(format!(
-                "{} is an unfinished export: run `keepsake export` again",
-                path.display()
+                "{shown} is an unfinished export: run `keepsake export` again"
             )));
         }
         let folder = SourceFolder::new(folder);
-        let found = if is_archive {
-            verified(&folder, path.display(), prefix)?
-        } else {
-            read_texts(&folder, prefix)?
-        };
+        let found = if is_archive { verified(&folder, shown, prefix)? } else { read_texts(&folder, prefix)? };
         Ok((Self::Folder(folder), found))
     }
 

@@ -134,10 +134,8 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<()> {
     report["replaced"] = kept.as_ref().map(|kept| kept.display().to_string()).into();
     printer.done(&report, || sentence("restored", database, &report, &contents.counts))?;
     if let Some(kept) = kept {
-        notice(&format!(
-            "the replaced database is in {}: remove it when you no longer need it",
-            kept.display()
-        ));
+        let kept = kept.display();
+        notice(&format!("the replaced database is in {kept}: remove it when you no longer need it"));
     }
     if contents.contents_elsewhere > 0 {
         notice(&contents_are_elsewhere(&contents, &settings, "it must hold what the database names"));
@@ -150,11 +148,11 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<()> {
 
 /// Puts a copy of `file` in the place of the database. Answers where the old one is.
 async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileContents)> {
+    let shown = file.display();
     if !file.exists() {
         return Err(Failure::not_found(format!(
-            "{} does not exist: FILE is a backup of the whole database; `keepsake memory restore` brings a memory back, \
-             and `keepsake store restore` a memory store",
-            file.display()
+            "{shown} does not exist: FILE is a backup of the whole database; `keepsake memory restore` brings a memory back, \
+             and `keepsake store restore` a memory store"
         )));
     }
     data_dir::make_private_folder(folder_of(database))?;
@@ -165,19 +163,15 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
         return Err(Failure::usage("FILE is the database itself: name a backup"));
     }
     let contents = inspect(file).await?;
-    let newest = SqliteIndex::newest_schema();
-    if contents.schema_version > newest {
+    let (schema, newest) = (contents.schema_version, SqliteIndex::newest_schema());
+    if schema > newest {
         return Err(Failure::conflict(format!(
-            "{} has the schema {}, and this version of Keepsake knows {newest}: use the version that made it, or a newer one",
-            file.display(),
-            contents.schema_version
+            "{shown} has the schema {schema}, and this version of Keepsake knows {newest}: use the version that made it, or a newer one"
         )));
     }
     if !contents.is_usable {
-        return Err(Failure::conflict(format!(
-            "{} has the schema of another development state, which no release has",
-            file.display()
-        )));
+        let text = format!("{shown} has the schema of another development state, which no release has");
+        return Err(Failure::conflict(text));
     }
     let (made, copy, contents) = self::copy(file, database).await?;
     data_dir::give_to_owner_of(database, &made).map_err(unwritable(database))?;

@@ -257,8 +257,7 @@ async fn get_at(connection: &Connection, path: &str, view: &str, moment: &Moment
 }
 
 pub(super) fn missing(path: &str) -> Failure {
-    let text = format!("{}: there is no such memory", agent_path(path));
-    Failure::not_found(text)
+    Failure::not_found(format!("{}: there is no such memory", agent_path(path)))
 }
 
 /// The memories that were at a path when they were deleted and can be restored, the last deleted
