@@ -7,7 +7,7 @@ use reqwest::Response;
 use reqwest::header::HeaderMap;
 
 use crate::backoff::Backoff;
-use crate::{ATTEMPT_LIMIT, Client, ClientError, Parameter};
+use crate::{ATTEMPT_LIMIT, Client, ClientError, Query};
 
 /// The longest time without a byte: the server reads long lists meanwhile.
 const SILENCE_LIMIT: Duration = ATTEMPT_LIMIT;
@@ -21,7 +21,7 @@ pub struct Download {
 
 impl Client {
     /// Begins to receive the answer at a path. A download that is broken off is not continued.
-    pub async fn download(&self, path: &[&str], query: &[Parameter<'_>]) -> Result<Download, ClientError> {
+    pub async fn download(&self, path: &[&str], query: Query<'_>) -> Result<Download, ClientError> {
         let url = self.url_of(path, query);
         let mut backoff = Backoff::new();
         loop {

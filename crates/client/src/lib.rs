@@ -62,6 +62,7 @@ const EDITION: [(&str, &str); 2] = [
 
 /// A query parameter that is sent if it has a value.
 pub type Parameter<'a> = (&'a str, Option<&'a str>);
+pub type Query<'a> = &'a [Parameter<'a>];
 
 /// Calls the API of one server with one credential; cheap to clone.
 #[derive(Debug, Clone)]
@@ -188,11 +189,7 @@ impl Client {
     }
 
     /// Reads the object at a path below `/v1`, given by its segments.
-    pub async fn get<T: DeserializeOwned>(
-        &self,
-        path: &[&str],
-        query: &[Parameter<'_>],
-    ) -> Result<T, ClientError> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: Query<'_>) -> Result<T, ClientError> {
         self.send(Method::GET, path, query, None).await
     }
 
@@ -209,7 +206,7 @@ impl Client {
     pub async fn delete<T: DeserializeOwned>(
         &self,
         path: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
     ) -> Result<T, ClientError> {
         self.send(Method::DELETE, path, query, None).await
     }
@@ -219,7 +216,7 @@ impl Client {
     }
 
     /// A stream of events, which begins after the event with `last_id`.
-    pub fn events(&self, path: &[&str], query: &[Parameter<'_>], last_id: Option<String>) -> Events {
+    pub fn events(&self, path: &[&str], query: Query<'_>, last_id: Option<String>) -> Events {
         Events::new(self.clone(), self.url_of(path, query), last_id)
     }
 
@@ -228,7 +225,7 @@ impl Client {
         &self,
         method: Method,
         path: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
         body: Option<&Value>,
     ) -> Result<T, ClientError> {
         let url = self.url_of(path, query);
@@ -290,7 +287,7 @@ impl Client {
         Err(ClientError::unreadable(&url, status, &"no stream"))
     }
 
-    fn url_of(&self, path: &[&str], query: &[Parameter<'_>]) -> Url {
+    fn url_of(&self, path: &[&str], query: Query<'_>) -> Url {
         let root: &[&str] = match self.api {
             Api::Public | Api::Compatible => &["v1"],
             Api::Operator => &["admin", "v1"],
@@ -300,7 +297,7 @@ impl Client {
 }
 
 /// Adds segments to the path of a URL, and parameters.
-pub fn extended(base: &Url, path: &[&str], query: &[Parameter<'_>]) -> Url {
+pub fn extended(base: &Url, path: &[&str], query: Query<'_>) -> Url {
     let mut url = base.clone();
     if let Ok(mut segments) = url.path_segments_mut() {
         segments.pop_if_empty().extend(path);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use keepsake_client::{Client, Parameter};
+use keepsake_client::{Client, Query};
 use keepsake_config::{Failure, cli::Result};
 use serde_json::Value;
 
@@ -64,7 +64,7 @@ impl IdKind {
         &self,
         client: &Client,
         list: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
         beginning: &str,
     ) -> Result<String> {
         if beginning.len() == self.prefix.len() + ID_CHARS {

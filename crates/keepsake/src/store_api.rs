@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use keepsake_client::{Client, ClientError, Parameter};
+use keepsake_client::{Client, ClientError, Query};
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::Purpose;
 use serde::Deserialize;
@@ -57,7 +57,7 @@ impl StoreApi {
     pub(crate) async fn get<T: DeserializeOwned>(
         &self,
         below: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
     ) -> Result<T, ClientError> {
         self.client.get(&self.path(below), query).await
     }

@@ -114,7 +114,7 @@ impl Source {
     /// Opens a folder or an archive, which is verified as a whole.
     pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing)> {
         let shown = path.display();
-        let about = fs::metadata(path).map_err(unreadable(shown))?;
+        let about = fs::metadata(path).map_err(unreadable(&shown))?;
         if !about.is_dir() && !is_packed(path) {
             return Err(Failure::usage(format!(
                 "{shown} is neither a folder nor a .tar.zst: unpack another archive into a folder first"
@@ -122,7 +122,7 @@ impl Source {
         }
         if !about.is_dir() {
             let packed = Spooled::open(path)?;
-            let found = verified(&packed, shown, prefix)?;
+            let found = verified(&packed, &shown, prefix)?;
             return Ok((Self::Packed(packed), found));
         }
         let folder = Folder::open(path, Access::OwnerOnly)?;
@@ -133,7 +133,8 @@ impl Source {
             )));
         }
         let folder = SourceFolder::new(folder);
-        let found = if is_archive { verified(&folder, shown, prefix)? } else { read_texts(&folder, prefix)? };
+        let found =
+            if is_archive { verified(&folder, &shown, prefix)? } else { read_texts(&folder, prefix)? };
         Ok((Self::Folder(folder), found))
     }
 

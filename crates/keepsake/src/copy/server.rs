@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use keepsake_client::{Client, Parameter};
+use keepsake_client::{Client, Query};
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::Purpose;
 use secrecy::SecretString;
@@ -80,7 +80,7 @@ impl Server {
 
     /// All stores, the archived ones included.
     pub(super) async fn stores(&self) -> Result<Vec<StoreObject>> {
-        let all: &[Parameter<'_>] = &[("include_archived", Some("true"))];
+        let all: Query<'_> = &[("include_archived", Some("true"))];
         let mut pages = self.client.pages(&["memory_stores"], all);
         let failed = format!("the memory stores of {} cannot be listed", self.client.url());
         pages.take(usize::MAX).await.map_err(failure_of(failed))

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Once;
 use std::time::Duration;
 
-use keepsake_client::{Client, Method, Parameter, Url, extended};
+use keepsake_client::{Client, Method, Query, Url, extended};
 use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs, cli::Result};
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::Engine;
@@ -116,7 +116,7 @@ impl OperatorApi {
         &self,
         method: Method,
         path: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
         body: Option<&Value>,
     ) -> Result<Value> {
         match self {
@@ -142,7 +142,7 @@ impl OperatorApi {
         &self,
         method: Method,
         path: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
         body: Option<&Value>,
     ) -> Result<Value> {
         let [list @ ("tenants" | "tenant_deletions"), given, rest @ ..] = path else {
@@ -162,12 +162,7 @@ impl OperatorApi {
     }
 
     /// One page of a list; a tenant in the path is given as in [`Self::call_of_tenant`].
-    pub(super) async fn page(
-        &self,
-        path: &[&str],
-        filters: &[Parameter<'_>],
-        page: &PageArgs,
-    ) -> Result<Value> {
+    pub(super) async fn page(&self, path: &[&str], filters: Query<'_>, page: &PageArgs) -> Result<Value> {
         let limit = page.limit.map(|limit| limit.to_string());
         let of_page = [("limit", limit.as_deref()), ("page", page.page.as_deref())];
         let query = [filters, &of_page].concat();
@@ -301,7 +296,7 @@ pub(crate) async fn call(
     failed: &str,
     method: Method,
     path: &[&str],
-    query: &[Parameter<'_>],
+    query: Query<'_>,
     body: Option<Value>,
 ) -> Result<(Printer, Value)> {
     let printer = Printer::new(args.output.output);
@@ -329,7 +324,7 @@ pub(super) async fn list(
     args: TargetArgs,
     failed: &str,
     path: &[&str],
-    filters: &[Parameter<'_>],
+    filters: Query<'_>,
     page: PageArgs,
     (columns, none): (&[Column], &str),
 ) -> Result<()> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use keepsake_client::{Client, Parameter};
+use keepsake_client::{Client, Query};
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
@@ -55,12 +55,7 @@ impl Connection {
         }
     }
 
-    pub(super) async fn get(
-        &self,
-        failed: impl Display,
-        path: &[&str],
-        query: &[Parameter<'_>],
-    ) -> Result<Value> {
+    pub(super) async fn get(&self, failed: impl Display, path: &[&str], query: Query<'_>) -> Result<Value> {
         self.client.get(&self.path(path), query).await.map_err(failure_of(failed))
     }
 
@@ -69,7 +64,7 @@ impl Connection {
         &self,
         failed: impl Display,
         path: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
         limit: usize,
     ) -> Result<Vec<Value>> {
         self.client.pages(&self.path(path), query).take(limit).await.map_err(failure_of(failed))
@@ -80,7 +75,7 @@ impl Connection {
         &self,
         failed: impl Display,
         path: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
         limit: usize,
     ) -> Result<FirstItems> {
         let items = self.list(failed, path, query, limit.saturating_add(1)).await?;
@@ -95,7 +90,7 @@ impl Connection {
         &self,
         failed: impl Display,
         path: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
     ) -> Result<Value> {
         self.client.delete(&self.path(path), query).await.map_err(failure_of(failed))
     }
@@ -176,7 +171,7 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String> {
     if store.parse::<StoreId>().is_ok() {
         return Ok(store.to_owned());
     }
-    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
+    let archived: Query<'_> = &[("include_archived", Some("true"))];
     let mut candidates = StoreCandidates::default();
     let mut stores = client.pages(&["memory_stores"], archived);
     while let Some(item) = stores.next::<Value>().await.map_err(failure_of("the stores cannot be listed"))? {

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use console::Style;
-use keepsake_client::Parameter;
+use keepsake_client::Query;
 use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
@@ -224,11 +224,7 @@ fn title(version: &Value) -> String {
 }
 
 /// The id of the version that begins so, among those of the store or of a memory.
-async fn find_version(
-    connection: &Connection,
-    of_memory: &[Parameter<'_>],
-    beginning: &str,
-) -> Result<String> {
+async fn find_version(connection: &Connection, of_memory: Query<'_>, beginning: &str) -> Result<String> {
     VERSION.find(&connection.client, &connection.path(&VERSIONS), of_memory, beginning).await
 }
 

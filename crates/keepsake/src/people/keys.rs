@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
-use keepsake_client::{Method, Parameter};
+use keepsake_client::{Method, Query};
 use keepsake_config::cli::Result;
 use keepsake_core::{StoreId, Timestamp};
 use keepsake_engine::{Clock, SystemClock};
@@ -71,7 +71,7 @@ impl KeysOf {
         failed: &str,
         method: Method,
         below: &[&str],
-        query: &[Parameter<'_>],
+        query: Query<'_>,
         body: Option<Value>,
     ) -> Result<(Printer, Value)> {
         let OperatorKeysArgs { tenant, target } = self.operator;

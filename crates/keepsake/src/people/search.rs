@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use console::Style;
-use keepsake_client::{Client, Parameter};
+use keepsake_client::{Client, Query};
 use keepsake_config::cli::Result;
 use keepsake_engine::{MeaningReason, SearchMeaning};
 use serde_json::Value;
@@ -106,7 +106,7 @@ fn explained(hit: &Value) -> String {
 /// The names of all stores by id; none for the token of a session, which may not
 /// list stores.
 async fn store_names(client: &Client) -> Result<BTreeMap<String, String>> {
-    let archived: &[Parameter<'_>] = &[("include_archived", Some("true"))];
+    let archived: Query<'_> = &[("include_archived", Some("true"))];
     let mut stores = client.pages(&["memory_stores"], archived);
     let stores = match stores.take::<Value>(usize::MAX).await {
         Err(error) if error.status().is_some_and(|status| status == 403) => Vec::new(),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use keepsake_client::{ClientError, Parameter};
+use keepsake_client::{ClientError, Query};
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
@@ -18,7 +18,7 @@ use crate::store_api::{StoreApi, WRONG_HASH};
 /// Maximum number of changes on a page.
 pub(super) const MAX_CHANGES: i64 = 1_000;
 /// Without the content.
-const BASIC: &[Parameter<'_>] = &[("view", Some("basic"))];
+const BASIC: Query<'_> = &[("view", Some("basic"))];
 
 #[derive(Debug)]
 pub(super) struct Store {
@@ -200,7 +200,7 @@ impl Store {
         }
         let after = seq.saturating_add(1).saturating_sub(MAX_CHANGES).max(0).to_string();
         let limit = MAX_CHANGES.to_string();
-        let query: &[Parameter<'_>] = &[("after", Some(&after)), ("limit", Some(&limit))];
+        let query: Query<'_> = &[("after", Some(&after)), ("limit", Some(&limit))];
         let page = self.api.get::<Page>(&["changes"], query).await;
         let page = page.map_err(failure_of("the changes of the store cannot be listed"))?;
         let changes: Arc<[Change]> = page.data.into();
