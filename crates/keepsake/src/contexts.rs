@@ -13,7 +13,6 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -21,6 +20,7 @@ use keepsake_config::{Failure, cli::Result};
 use serde::{Deserialize, Serialize};
 
 use crate::data_dir::{folder_of_user, make_private_folder, write_private_file};
+use crate::open_folder::if_there;
 use crate::output::notice;
 
 /// The context of the first data folder of `serve --dev`.
@@ -72,11 +72,8 @@ impl Contexts {
             ))
         };
         warn_of_readers(path);
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
-            Err(error) => return Err(failed("", &error)),
-        };
+        let text = if_there(std::fs::read_to_string(path)).map_err(|error| failed("", &error))?;
+        let Some(text) = text else { return Ok(Self::default()) };
         toml::from_str(&text).map_err(|error| {
             // The error's message is left out: it may quote a value, and so a key.
             let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();

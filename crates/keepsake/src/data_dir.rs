@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use keepsake_config::{Failure, cli::Result};
 use rustix::process::geteuid;
 
+use crate::open_folder::if_there;
 use crate::output::notice;
 use crate::shell::shell_word;
 
@@ -197,10 +198,7 @@ fn give_away(file: &File, path: &Path, like: &Path) -> io::Result<()> {
 pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     let temporary = path.with_extension("tmp");
     // A file that remained after a crash may have another mode.
-    match std::fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
+    if_there(std::fs::remove_file(&temporary))?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&temporary)?;
     give_to_owner_of(path, &file)?;
     file.write_all(text.as_bytes())?;

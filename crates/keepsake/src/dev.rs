@@ -7,7 +7,6 @@
 //! created. A credential of another index is kept beside the new one.
 
 use std::fs;
-use std::io;
 use std::path::Path;
 
 use keepsake_config::{Failure, cli::Result};
@@ -21,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use crate::backends::Backends;
 use crate::contexts::{Context, Contexts};
 use crate::data_dir::write_private_file;
+use crate::open_folder::if_there;
 use crate::output::print;
 
 const CREDENTIALS_FILE: &str = "dev-credentials.json";
@@ -160,17 +160,14 @@ fn keep_aside(path: &Path) -> Result<()> {
         let text = format!("{} cannot be renamed: there are too many others", path.display());
         return Err(Failure::new(text));
     };
-    match fs::rename(path, &aside) {
-        Ok(()) => {
-            tracing::warn!(
-                file = %aside.display(),
-                "the index does not know the credentials of before: they are kept in another file"
-            );
-            Ok(())
-        }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
-        Err(error) => Err(Failure::of(format!("{} cannot be renamed", path.display()))(error)),
+    let renamed = if_there(fs::rename(path, &aside));
+    if renamed.map_err(Failure::of(format_args!("{} cannot be renamed", path.display())))?.is_some() {
+        tracing::warn!(
+            file = %aside.display(),
+            "the index does not know the credentials of before: they are kept in another file"
+        );
     }
+    Ok(())
 }
 
 /// Whether the index still knows the key, its tenant and the store.
@@ -261,11 +258,9 @@ fn only_or_named<T>(all: &[T], name: impl Fn(&T) -> &str) -> Option<&T> {
 
 /// The content of a JSON file; `None` if it is missing or has another format.
 fn read(path: &Path) -> Result<Option<Credentials>> {
-    match fs::read(path) {
-        Ok(bytes) => Ok(serde_json::from_slice(&bytes).ok()),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(Failure::new(format!("{} cannot be read: {error}", path.display()))),
-    }
+    let failed = Failure::of(format!("{} cannot be read", path.display()));
+    let bytes = if_there(fs::read(path)).map_err(failed)?;
+    Ok(bytes.and_then(|bytes| serde_json::from_slice(&bytes).ok()))
 }
 
 fn write(path: &Path, credentials: &Credentials) -> Result<()> {

@@ -63,9 +63,8 @@ impl OpenFolder {
     /// As [`OpenFolder::entry`]; missing directories are made.
     pub(crate) fn make_entry(&self, path: impl AsRef<Path>, access: Access) -> io::Result<FolderEntry> {
         self.walk(path.as_ref(), |directory, name| {
-            match open_directory(directory, name) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                opened => return opened,
+            if let Some(opened) = if_there(open_directory(directory, name))? {
+                return Ok(opened);
             }
             make_directory(directory, name, access)?;
             open_directory(directory, name)
@@ -164,10 +163,7 @@ impl FolderEntry {
     }
 
     pub(crate) fn remove_file_if_exists(&self) -> io::Result<()> {
-        match self.remove_file() {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        if_there(self.remove_file()).map(drop)
     }
 
     /// Removes an empty directory.
@@ -202,6 +198,14 @@ impl FolderEntry {
     /// Makes the names in the entry's directory durable.
     pub(crate) fn sync_directory(&self) -> io::Result<()> {
         Ok(fsync(&self.directory)?)
+    }
+}
+
+/// `None` where nothing has the name.
+pub(crate) fn if_there<T>(found: io::Result<T>) -> io::Result<Option<T>> {
+    match found {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        found => found.map(Some),
     }
 }
 

@@ -126,7 +126,12 @@ pub(crate) async fn run(args: SyncArgs) -> Result<()> {
 }
 
 async fn open(args: &SyncArgs, store: StoreApi) -> Result<(Sync, Option<FolderLock>)> {
-    let root = if args.dry_run { args.folder.clone() } else { prepare(&args.folder)? };
+    let root = if args.dry_run {
+        args.folder.clone()
+    } else {
+        std::fs::create_dir_all(&args.folder).map_err(unusable(&args.folder))?;
+        args.folder.canonicalize().map_err(unusable(&args.folder))?
+    };
     let private = root.join(PRIVATE_FOLDER);
     let state_file = private.join("state.json");
     let lock = if args.dry_run {
@@ -191,10 +196,4 @@ fn refuse_links(private: &Path, state_file: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Creates the folder if it is missing, and resolves its path.
-fn prepare(folder: &Path) -> Result<std::path::PathBuf> {
-    std::fs::create_dir_all(folder).map_err(unusable(folder))?;
-    folder.canonicalize().map_err(unusable(folder))
 }

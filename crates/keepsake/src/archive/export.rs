@@ -20,7 +20,7 @@ use super::packed::{Contents, UnpackedArchive, is_packed};
 use super::report::Progress;
 use crate::cli::MomentArgs;
 use crate::data_dir::{unusable, with_suffix};
-use crate::open_folder::{Access, FolderEntry, OpenFolder, read_at_most};
+use crate::open_folder::{Access, FolderEntry, OpenFolder, if_there, read_at_most};
 use crate::output::{Printer, counted, notice, printable};
 use crate::people::{failure_of, open_store};
 use crate::store_api::StoreApi;
@@ -243,10 +243,7 @@ fn lock(folder: &OpenFolder, marker: File) -> io::Result<Option<File>> {
 
 /// Whether an open file is the marker of a folder.
 fn is_in(folder: &OpenFolder, marker: &File) -> io::Result<bool> {
-    let named = match folder.entry(MARKER)?.stat() {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        named => named?,
-    };
+    let Some(named) = if_there(folder.entry(MARKER)?.stat())? else { return Ok(false) };
     let opened = fstat(marker)?;
     Ok((named.st_dev, named.st_ino) == (opened.st_dev, opened.st_ino))
 }

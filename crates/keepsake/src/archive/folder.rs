@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use keepsake_config::{Failure, cli::Result};
 
-use crate::open_folder::{Access, OpenFolder, read_at_most};
+use crate::open_folder::{Access, OpenFolder, if_there, read_at_most};
 
 /// A folder whose files are named by relative paths with `/`.
 #[derive(Debug)]
@@ -42,11 +42,9 @@ impl Folder {
         let mut parts = name.split('/').peekable();
         while let Some(part) = parts.next() {
             path.push(part);
-            let found = match fs::symlink_metadata(&path) {
-                Ok(found) => found,
-                Err(error) if error.kind() == io::ErrorKind::NotFound => return Err("is missing".to_owned()),
-                Err(error) => return Err(format!("cannot be read: {error}")),
-            };
+            let found = if_there(fs::symlink_metadata(&path));
+            let found = found.map_err(|error| format!("cannot be read: {error}"))?;
+            let found = found.ok_or("is missing")?;
             let is_expected = if parts.peek().is_some() { found.is_dir() } else { found.is_file() };
             if !is_expected {
                 return Err(describe(&found).to_owned());
@@ -71,10 +69,7 @@ impl Folder {
         while let Some(directory) = directories.pop() {
             let path = self.root.join(&directory);
             let failed = || Failure::of(format!("{} cannot be read", path.display()));
-            let found = match fs::symlink_metadata(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-                found => found.map_err(failed())?,
-            };
+            let Some(found) = if_there(fs::symlink_metadata(&path)).map_err(failed())? else { continue };
             if !found.is_dir() {
                 return Err(Failure::new(format!("{} {}", path.display(), describe(&found))));
             }

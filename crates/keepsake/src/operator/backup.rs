@@ -20,6 +20,7 @@ use crate::backends::of_index;
 use crate::cli::LocalArgs;
 use crate::data_dir::{self, FolderLock, folder_of, with_suffix};
 use crate::logs;
+use crate::open_folder::if_there;
 use crate::output::{Printer, bytes, counted, notice, printable};
 use crate::shell::shell_quoted;
 
@@ -232,10 +233,8 @@ async fn keep_aside(database: &Path) -> Result<Option<PathBuf>> {
     }
     // SQLite would write a log that it finds into the restored file, also the log of a file that is gone.
     for suffix in LOGS {
-        match fs::rename(with_suffix(database, suffix), with_suffix(&kept, suffix)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => return Err(failed()(error)),
-            _ => {}
-        }
+        let log = fs::rename(with_suffix(database, suffix), with_suffix(&kept, suffix));
+        if_there(log).map_err(failed())?;
     }
     Ok(exists.then_some(kept))
 }

@@ -1,6 +1,5 @@
 //! Which paths are synchronised at all, on both sides.
 
-use std::io;
 use std::path::Path;
 
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
@@ -8,7 +7,7 @@ use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{MemoryPath, nfc};
 
 use super::plan::MAX_NAME_BYTES;
-use crate::open_folder::read_named;
+use crate::open_folder::{if_there, read_named};
 
 /// The file in the folder with the patterns of ignored paths.
 pub(super) const IGNORE_FILE: &str = ".keepsakeignore";
@@ -26,11 +25,10 @@ impl Scope {
     pub(super) fn read(root: &Path) -> Result<Self> {
         let file = root.join(IGNORE_FILE);
         let failed = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", file.display()));
-        let bytes = match read_named(&file, MAX_RULES_BYTES) {
-            Ok(Some(bytes)) => bytes,
-            Ok(None) => return Err(failed(&format_args!("it has more than {MAX_RULES_BYTES} bytes"))),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-            Err(error) => return Err(failed(&error)),
+        let bytes = match if_there(read_named(&file, MAX_RULES_BYTES)).map_err(|error| failed(&error))? {
+            Some(Some(bytes)) => bytes,
+            Some(None) => return Err(failed(&format_args!("it has more than {MAX_RULES_BYTES} bytes"))),
+            None => Vec::new(),
         };
         let text = String::from_utf8(bytes).map_err(|_| failed(&"it is not UTF-8 text"))?;
         // Relative to no folder: paths of memories are matched, too.

@@ -19,7 +19,7 @@ use super::super::PRIVATE_FOLDER;
 use super::super::plan::conflict_path;
 use super::super::store::NotDone;
 use super::Folder;
-use crate::open_folder::{Access, FolderEntry, OpenFolder};
+use crate::open_folder::{Access, FolderEntry, OpenFolder, if_there};
 use crate::output::notice;
 
 /// Files on their way into the folder or out of it.
@@ -125,11 +125,7 @@ impl Folder {
     }
 
     fn drop_old_removed(&self) -> io::Result<()> {
-        let removed = match self.private(REMOVED)?.open_folder() {
-            Ok(removed) => removed,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
+        let Some(removed) = if_there(self.private(REMOVED)?.open_folder())? else { return Ok(()) };
         let oldest = name_of_time(Timestamp::now() - REMOVED_KEPT_FOR);
         for name in removed.names()? {
             let entry = removed.entry(&name)?;
