@@ -112,10 +112,7 @@ impl<'a, F: Files> Verification<'a, F> {
             if entry.path <= last && line > 1 {
                 return Err(format!("line {line} is not in the order of paths"));
             }
-            let item = archive.verify_entry(&entry).map_err(|reason| match reason {
-                LineFault::Line(reason) => format!("line {line}: {reason}"),
-                LineFault::File(reason) => reason,
-            })?;
+            let item = archive.verify_entry(&entry, line)?;
             last = entry.path;
             found.place(prefix, &last, |path| SourceMemory { path, ..item });
             progress(manifest.counts.memories);
@@ -192,8 +189,8 @@ impl<'a, F: Files> Verification<'a, F> {
     }
 
     /// Verifies a line of the index and its content.
-    fn verify_entry(&mut self, entry: &Entry) -> Result<SourceMemory, LineFault> {
-        let of_line = |reason: String| LineFault::Line(reason);
+    fn verify_entry(&mut self, entry: &Entry, line: u64) -> Result<SourceMemory, Damage> {
+        let of_line = |reason: String| format!("line {line}: {reason}");
         let path = MemoryPath::parse(&entry.path).map_err(|error| of_line(format!("the path {error}")))?;
         let sha256 = entry.content_sha256.parse::<ContentHash>();
         let sha256 = sha256.map_err(|error| of_line(format!("content_sha256 {error}")))?;
@@ -207,12 +204,9 @@ impl<'a, F: Files> Verification<'a, F> {
             Some(file) if *file == blob_file(sha256) => blob_file(sha256),
             Some(_) => return Err(of_line(format!("file is not {}", blob_file(sha256)))),
         };
-        let size_bytes = self.verify_content(&file, sha256).map_err(LineFault::File)?;
+        let size_bytes = self.verify_content(&file, sha256)?;
         if size_bytes != entry.size_bytes {
-            return Err(LineFault::File(format!(
-                "{file} has {size_bytes} bytes instead of {}",
-                entry.size_bytes
-            )));
+            return Err(format!("{file} has {size_bytes} bytes instead of {}", entry.size_bytes));
         }
         self.counts.memories += 1;
         self.counts.content_bytes += size_bytes;
@@ -251,13 +245,6 @@ impl<'a, F: Files> Verification<'a, F> {
             None => Ok(()),
         }
     }
-}
-
-enum LineFault {
-    /// A field of its line.
-    Line(String),
-    /// The file that it names.
-    File(String),
 }
 
 fn expect_hash(name: &str, found: &str, expected: &str) -> Result<(), Damage> {

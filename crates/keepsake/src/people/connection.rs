@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use keepsake_client::{Client, Query};
+use keepsake_client::{Client, ClientError, Query};
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
@@ -171,57 +171,37 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String> {
     if store.parse::<StoreId>().is_ok() {
         return Ok(store.to_owned());
     }
-    let archived: Query<'_> = &[("include_archived", Some("true"))];
-    let mut candidates = StoreCandidates::default();
-    let mut stores = client.pages(&["memory_stores"], archived);
-    while let Some(item) = stores.next::<Value>().await.map_err(failure_of("the stores cannot be listed"))? {
-        candidates.compare(store, text_of(&item, "id"), text_of(&item, "name"));
-    }
-    candidates.only(store)
+    let stores = named_stores(client).await.map_err(failure_of("the stores cannot be listed"))?;
+    find_among(&stores, store)
 }
 
-/// As [`find_store`], among all stores of a tenant: their ids and names.
-pub(super) fn find_among(stores: &[(String, String)], store: &str) -> Result<String> {
-    if store.parse::<StoreId>().is_ok() {
-        return Ok(store.to_owned());
-    }
-    let mut candidates = StoreCandidates::default();
-    for (id, name) in stores {
-        candidates.compare(store, id, name);
-    }
-    candidates.only(store)
+/// The ids and names of all stores.
+pub(super) async fn named_stores(client: &Client) -> Result<Vec<(String, String)>, ClientError> {
+    let archived = [("include_archived", Some("true"))];
+    let stores = client.pages(&["memory_stores"], &archived).take::<Value>(usize::MAX).await?;
+    let named = |store: &Value| (text_of(store, "id").to_owned(), text_of(store, "name").to_owned());
+    Ok(stores.iter().map(named).collect())
 }
 
-/// The ids of the stores that a text may mean.
-#[derive(Default)]
-struct StoreCandidates {
-    named: Vec<String>,
-    /// Their ids begin with the text.
-    begun: BTreeSet<String>,
-}
-
-impl StoreCandidates {
-    fn compare(&mut self, given: &str, id: &str, name: &str) {
-        if name == given {
-            self.named.push(id.to_owned());
-        } else if STORE.beginning(given).is_some_and(|beginning| id.starts_with(beginning)) {
-            self.begun.insert(id.to_owned());
-        }
+/// As [`find_store`], among stores with these ids and names.
+pub(super) fn find_among(stores: &[(String, String)], given: &str) -> Result<String> {
+    if given.parse::<StoreId>().is_ok() {
+        return Ok(given.to_owned());
     }
-
-    fn only(&self, given: &str) -> Result<String> {
-        match self.named.as_slice() {
-            [id] => Ok(id.clone()),
-            [] if !self.begun.is_empty() => STORE.only(&self.begun, given),
-            [] => Err(Failure::not_found(format!(
-                "no memory store has the id or the name `{given}`; `keepsake store list` shows all, and `keepsake store create` makes one"
-            ))),
-            several => {
-                let several: Vec<_> = several.iter().collect();
-                Err(Failure::usage(several_named("memory stores", given, &several)))
-            }
-        }
+    let named: Vec<_> = stores.iter().filter(|(_, name)| name == given).map(|(id, _)| id).collect();
+    match named.as_slice() {
+        [] => {}
+        [id] => return Ok((*id).clone()),
+        several => return Err(Failure::usage(several_named("memory stores", given, several))),
     }
+    let begins = |id: &&String| STORE.beginning(given).is_some_and(|beginning| id.starts_with(beginning));
+    let begun: BTreeSet<_> = stores.iter().map(|(id, _)| id).filter(begins).cloned().collect();
+    if !begun.is_empty() {
+        return STORE.only(&begun, given);
+    }
+    Err(Failure::not_found(format!(
+        "no memory store has the id or the name `{given}`; `keepsake store list` shows all, and `keepsake store create` makes one"
+    )))
 }
 
 /// The id of the only store that the credential may read.

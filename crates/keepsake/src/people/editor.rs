@@ -99,10 +99,7 @@ impl Base {
         let memory = find(connection, path, "full").await?;
         Ok(Self {
             content: memory.as_ref().map_or("", |memory| text_of(memory, "content")).to_owned(),
-            expected: memory.as_ref().map(|memory| ExpectedContent {
-                memory_id: text_of(memory, "id").to_owned(),
-                content_sha256: text_of(memory, "content_sha256").to_owned(),
-            }),
+            expected: memory.as_ref().map(ExpectedContent::of),
         })
     }
 }

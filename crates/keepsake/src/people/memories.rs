@@ -212,6 +212,14 @@ pub(super) struct ExpectedContent {
     pub(super) content_sha256: String,
 }
 
+impl ExpectedContent {
+    pub(super) fn of(memory: &Value) -> Self {
+        let [memory_id, content_sha256] =
+            ["id", "content_sha256"].map(|field| text_of(memory, field).to_owned());
+        Self { memory_id, content_sha256 }
+    }
+}
+
 /// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
 /// content is a failure, so that callers do not take it for an empty content.
 pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>> {
@@ -347,12 +355,10 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<()> {
     let existing = if args.create_only { None } else { find(&connection, path, "basic").await? };
     match existing {
         Some(memory) => {
-            let expected = ExpectedContent {
-                memory_id: text_of(&memory, "id").to_owned(),
-                content_sha256: args
-                    .if_sha256
-                    .unwrap_or_else(|| text_of(&memory, "content_sha256").to_owned()),
-            };
+            let mut expected = ExpectedContent::of(&memory);
+            if let Some(sha256) = args.if_sha256 {
+                expected.content_sha256 = sha256;
+            }
             save(&connection, path, content, Some(&expected), expires_at).await
         }
         None if args.if_sha256.is_some() => Err(missing(path)),

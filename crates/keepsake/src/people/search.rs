@@ -5,12 +5,12 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use console::Style;
-use keepsake_client::{Client, Query};
+use keepsake_client::Client;
 use keepsake_config::cli::Result;
 use keepsake_engine::{MeaningReason, SearchMeaning};
 use serde_json::Value;
 
-use super::connection::Connection;
+use super::connection::{Connection, named_stores};
 use super::{agent_path, api_path, failure_of, text_of};
 use crate::cli::StoreArgs;
 use crate::output::{items_of, notice, print_styled, printable};
@@ -106,14 +106,10 @@ fn explained(hit: &Value) -> String {
 /// The names of all stores by id; none for the token of a session, which may not
 /// list stores.
 async fn store_names(client: &Client) -> Result<BTreeMap<String, String>> {
-    let archived: Query<'_> = &[("include_archived", Some("true"))];
-    let mut stores = client.pages(&["memory_stores"], archived);
-    let stores = match stores.take::<Value>(usize::MAX).await {
-        Err(error) if error.status().is_some_and(|status| status == 403) => Vec::new(),
-        stores => stores.map_err(failure_of("the memory stores cannot be listed"))?,
-    };
-    let named = |store: &Value| (text_of(store, "id").to_owned(), text_of(store, "name").to_owned());
-    Ok(stores.iter().map(named).collect())
+    match named_stores(client).await {
+        Err(error) if error.status().is_some_and(|status| status == 403) => Ok(BTreeMap::new()),
+        stores => Ok(stores.map_err(failure_of("the memory stores cannot be listed"))?.into_iter().collect()),
+    }
 }
 
 /// A snippet in one line, with its matches in colour where the terminal has any.
