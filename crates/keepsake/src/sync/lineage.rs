@@ -8,53 +8,14 @@
 use keepsake_config::cli::Result;
 use keepsake_core::VersionId;
 use keepsake_engine::ChangePlace;
-use serde::{Deserialize, Serialize};
 
-use super::store::{Change, MAX_CHANGES, Store, VersionRecord};
+use super::store::{Change, MAX_CHANGES, Store, VersionState};
 
 /// How much later than the id of a version its commit may be, in the order of commits, unless
 /// the version is large or the store busy.
 const USUAL_DISORDER_MILLIS: u128 = 100;
 /// As [`USUAL_DISORDER_MILLIS`], for any version.
 const MAX_DISORDER_MILLIS: u128 = 60_000;
-
-/// The state of a synchronised version in the store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum VersionState {
-    Kept,
-    Redacted,
-    /// The version was erased, or has expired.
-    Removed,
-    /// As `Removed`, unless a backup was restored and as many newer changes were removed.
-    Likely,
-    /// An older backup was restored.
-    Lost,
-    /// The version was removed or lost.
-    Unclear,
-    /// The credential may not read versions, such as a session's token.
-    Hidden,
-}
-
-/// Why a version is missing, as an earlier pass found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum MissingReason {
-    Removed,
-    Likely,
-    Unclear,
-}
-
-impl VersionState {
-    /// The reason to note for later passes, which cannot determine it again.
-    pub(super) const fn missing(self) -> Option<MissingReason> {
-        match self {
-            Self::Removed => Some(MissingReason::Removed),
-            Self::Likely => Some(MissingReason::Likely),
-            Self::Unclear => Some(MissingReason::Unclear),
-            Self::Kept | Self::Redacted | Self::Lost | Self::Hidden => None,
-        }
-    }
-}
 
 /// What was synchronised before a pass.
 #[derive(Debug, Clone, Copy)]
@@ -67,29 +28,21 @@ pub(super) struct Lineage {
 }
 
 impl Lineage {
-    /// The state of one of the versions; `missing` is the reason that an earlier pass noted.
+    /// The state of one of the versions; `missing` is what an earlier pass noted.
     /// `version_id` is `None` if an older keepsake wrote the state file.
     pub(super) async fn state_of(
         &self,
         store: &Store,
         version_id: Option<VersionId>,
-        missing: Option<MissingReason>,
+        missing: Option<VersionState>,
     ) -> Result<VersionState> {
         let Some(version_id) = version_id else {
             let removals = store.newest_place().await?.and_then(|end| end.removals());
             return Ok(if removals == Some(0) { VersionState::Lost } else { VersionState::Unclear });
         };
-        match store.recorded(version_id).await? {
-            VersionRecord::Kept => return Ok(VersionState::Kept),
-            VersionRecord::Redacted => return Ok(VersionState::Redacted),
-            VersionRecord::Hidden => return Ok(VersionState::Hidden),
-            VersionRecord::Gone => {}
-        }
-        match missing {
-            Some(MissingReason::Removed) => return Ok(VersionState::Removed),
-            Some(MissingReason::Likely) => return Ok(VersionState::Likely),
-            Some(MissingReason::Unclear) => return Ok(VersionState::Unclear),
-            None => {}
+        let known = store.recorded(version_id).await?.or(missing);
+        if let Some(state) = known {
+            return Ok(state);
         }
         // Read after the version, so that a removal in between is counted.
         let end = store.newest_place().await?;
@@ -98,7 +51,7 @@ impl Lineage {
         let is_one_history = self.place.is_some() || end.is_none();
         let later = [self.newest.filter(|_| is_one_history), at_place];
         for later in later.into_iter().flatten().filter(|later| *later != version_id) {
-            if matches!(store.recorded(later).await?, VersionRecord::Kept | VersionRecord::Redacted) {
+            if matches!(store.recorded(later).await?, Some(VersionState::Kept | VersionState::Redacted)) {
                 return Ok(VersionState::Removed);
             }
         }

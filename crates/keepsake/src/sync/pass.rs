@@ -10,14 +10,14 @@ use tokio::time::Instant;
 use super::Stop;
 use super::folder::{Folder, Listing, time};
 use super::gone::GoneFiles;
-use super::lineage::{Lineage, VersionState};
+use super::lineage::Lineage;
 use super::plan::{
     self, Action, Base, EmptiedSide, KnownMemory, LocalFiles, Plan, RemoteMemories, Settings, Side,
 };
 use super::report::Report;
 use super::scope::Scope;
 use super::state::State;
-use super::store::{NotDone, Store, VersionRecord};
+use super::store::{NotDone, Store, VersionState};
 
 /// Maximum number of passes of one run: others may change what a pass has just seen.
 const MAX_PASSES: u32 = 5;
@@ -178,9 +178,9 @@ impl Sync {
                 self.report.refuse(path.as_str(), reason);
                 local.insert(path, Side::Blocked);
                 local.insert(origin.clone(), Side::Blocked);
-                match state.missing() {
-                    Some(missing) => self.state.note_missing(&origin, missing),
-                    None => drop(redacted.insert(origin)),
+                self.state.note(&origin, state);
+                if !state.is_missing() {
+                    redacted.insert(origin);
                 }
             }
             plan = self.plan_with(base, local, remote);
@@ -298,9 +298,7 @@ impl Sync {
             };
             let state = self.state_of(path, memory.version_id, lineage).await?;
             // So that the step does not determine the state again.
-            if let Some(missing) = state.missing() {
-                self.state.note_missing(path, missing);
-            }
+            self.state.note(path, state);
             if !matches!(state, VersionState::Removed | VersionState::Redacted) {
                 return Ok(false);
             }
@@ -349,10 +347,8 @@ impl Sync {
             let Some(version_id) = known.version_id else {
                 return Ok(false);
             };
-            if !matches!(
-                self.store.recorded(version_id).await?,
-                VersionRecord::Kept | VersionRecord::Redacted
-            ) {
+            let recorded = self.store.recorded(version_id).await?;
+            if !matches!(recorded, Some(VersionState::Kept | VersionState::Redacted)) {
                 return Ok(false);
             }
         }
@@ -462,9 +458,7 @@ impl Sync {
             Some(known) => self.state_of(path, known.version_id, lineage).await?,
             None => VersionState::Lost,
         };
-        if let Some(missing) = state.missing() {
-            self.state.note_missing(path, missing);
-        }
+        self.state.note(path, state);
         match state {
             VersionState::Kept | VersionState::Redacted | VersionState::Removed => {
                 self.folder.keep_removed(None);

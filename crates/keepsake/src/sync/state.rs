@@ -14,8 +14,9 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 
-use super::lineage::{Lineage, MissingReason};
+use super::lineage::Lineage;
 use super::plan::{Base, KnownMemory};
+use super::store::VersionState;
 use crate::data_dir::{unusable, write_private_file};
 use crate::open_folder::read_named;
 
@@ -90,7 +91,7 @@ struct Entry {
     version_id: Option<VersionId>,
     /// Why the version is missing in the store, if that was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    missing: Option<MissingReason>,
+    missing: Option<VersionState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     file: Option<Hint>,
 }
@@ -235,16 +236,16 @@ impl State {
         self.place = Some(place);
     }
 
-    /// Notes that the version of a path of the base is missing in the store.
-    pub(super) fn note_missing(&mut self, path: &MemoryPath, missing: MissingReason) {
-        if let Some(entry) = self.entries.get_mut(path) {
-            self.is_saved &= entry.missing == Some(missing);
-            entry.missing = Some(missing);
+    /// Notes the state of the version of a path of the base, if it is missing in the store.
+    pub(super) fn note(&mut self, path: &MemoryPath, state: VersionState) {
+        if let Some(entry) = self.entries.get_mut(path).filter(|_| state.is_missing()) {
+            self.is_saved &= entry.missing == Some(state);
+            entry.missing = Some(state);
         }
     }
 
     /// Why the version of a path of the base is missing in the store, if that was found.
-    pub(super) fn missing(&self, path: &MemoryPath) -> Option<MissingReason> {
+    pub(super) fn missing(&self, path: &MemoryPath) -> Option<VersionState> {
         self.entries.get(path)?.missing
     }
 

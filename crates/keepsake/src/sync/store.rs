@@ -7,7 +7,7 @@ use keepsake_client::{ClientError, Query};
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
 use keepsake_engine::ChangePlace;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::Mutex;
 
@@ -61,15 +61,30 @@ pub(super) struct Memories {
     pub(super) place: Option<ChangePlace>,
 }
 
-/// A version's record in the store's history.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum VersionRecord {
+/// The state of a synchronised version in the store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum VersionState {
     Kept,
     /// The version is there without its content and path.
     Redacted,
-    Gone,
+    /// The version was erased, or has expired.
+    Removed,
+    /// As `Removed`, unless a backup was restored and as many newer changes were removed.
+    Likely,
+    /// An older backup was restored.
+    Lost,
+    /// The version was removed or lost.
+    Unclear,
     /// The credential may not read versions, such as a session's token.
     Hidden,
+}
+
+impl VersionState {
+    /// Whether to note it for later passes, which cannot determine it again.
+    pub(super) const fn is_missing(self) -> bool {
+        matches!(self, Self::Removed | Self::Likely | Self::Unclear)
+    }
 }
 
 #[derive(Debug, Clone, Copy, Deserialize)]
@@ -157,16 +172,17 @@ impl Store {
         }
     }
 
-    pub(super) async fn recorded(&self, version_id: VersionId) -> Result<VersionRecord> {
+    /// The state of a version in the store's history; `None` if it is gone.
+    pub(super) async fn recorded(&self, version_id: VersionId) -> Result<Option<VersionState>> {
         #[derive(Deserialize)]
         struct Version {
             redacted_at: Option<String>,
         }
         match self.api.get::<Version>(&["memory_versions", &version_id.to_string()], BASIC).await {
-            Ok(Version { redacted_at: None }) => Ok(VersionRecord::Kept),
-            Ok(Version { redacted_at: Some(_) }) => Ok(VersionRecord::Redacted),
-            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(VersionRecord::Gone),
-            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(VersionRecord::Hidden),
+            Ok(Version { redacted_at: None }) => Ok(Some(VersionState::Kept)),
+            Ok(Version { redacted_at: Some(_) }) => Ok(Some(VersionState::Redacted)),
+            Err(error) if class_of(&error) == FailureClass::NotFound => Ok(None),
+            Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(Some(VersionState::Hidden)),
             Err(error) => Err(failure_of("a version of a memory cannot be read")(error)),
         }
     }
