@@ -6,7 +6,7 @@ use std::io::{self, ErrorKind};
 use reqwest::header::{HeaderMap, LOCATION};
 use reqwest::{StatusCode, Url};
 
-use crate::ClientError;
+use crate::{ClientError, Result};
 
 /// Path segments at which the URL of a server ends: clients add them and what follows, or
 /// they lead to pages for people.
@@ -14,7 +14,7 @@ const ENDS: [&str; 5] = ["admin", "console", "docs", "mcp", "v1"];
 
 /// Parses the URL of a server that a person gave. The error names the rule that it
 /// breaks, and what to write instead.
-pub(crate) fn server_url(text: &str) -> Result<Url, ClientError> {
+pub(crate) fn server_url(text: &str) -> Result<Url> {
     // A text with `@` may hold a password: the message does not repeat it.
     let value = if text.contains('@') { "" } else { text };
     let refused = |reason: String| ClientError::setting("url", value, &reason);

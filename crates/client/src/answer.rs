@@ -6,7 +6,7 @@ use reqwest::{Response, Url};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Envelope, Refusal};
-use crate::{ClientError, advice};
+use crate::{ClientError, Result, advice};
 
 /// Maximum size of an answer or an event. The longest answer is one memory as JSON: by default a
 /// server accepts bodies of at most 64 MiB, and its answer adds a few fields to the content.
@@ -16,11 +16,11 @@ pub const MAX_ANSWER_BYTES: usize = (64 << 20) + (64 << 10);
 const MAX_ANSWER_VALUES: usize = 100_000;
 
 /// Reads a body of at most [`MAX_ANSWER_BYTES`].
-pub async fn body_of(response: Response) -> Result<Vec<u8>, ClientError> {
+pub async fn body_of(response: Response) -> Result<Vec<u8>> {
     bounded_body(response, MAX_ANSWER_BYTES).await
 }
 
-async fn bounded_body(mut response: Response, max_bytes: usize) -> Result<Vec<u8>, ClientError> {
+async fn bounded_body(mut response: Response, max_bytes: usize) -> Result<Vec<u8>> {
     let (url, status) = (response.url().clone(), response.status());
     let too_long = || ClientError::unreadable(&url, status, &AnswerTooLong { max_bytes });
     let stated = response.content_length().unwrap_or_default();
@@ -59,7 +59,7 @@ fn count_values(json: &[u8]) -> usize {
 }
 
 /// The answer of the server at a URL, or the error that it states.
-pub(crate) async fn answer_of<T: DeserializeOwned>(base: &Url, response: Response) -> Result<T, ClientError> {
+pub(crate) async fn answer_of<T: DeserializeOwned>(base: &Url, response: Response) -> Result<T> {
     let (url, status) = (response.url().clone(), response.status());
     let headers = response.headers().clone();
     if status.is_redirection() {
@@ -119,7 +119,7 @@ mod tests {
     use super::*;
 
     /// The body of an answer with this head, read up to 10 bytes.
-    async fn read(head: &str, body: &str) -> Result<Vec<u8>, ClientError> {
+    async fn read(head: &str, body: &str) -> Result<Vec<u8>> {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}/x?secret", listener.local_addr().unwrap());
         let answer = format!("HTTP/1.1 200 OK\r\nconnection: close\r\n{head}\r\n{body}");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::ClientError;
+use crate::{ClientError, Result};
 
 /// Attempts of a call, the first included.
 const MAX_ATTEMPTS: u32 = 6;
@@ -35,7 +35,7 @@ impl Backoff {
 
     /// Waits before the next attempt; fails with the error if no attempt can help or is
     /// left.
-    pub(crate) async fn wait_after(&mut self, error: ClientError) -> Result<(), ClientError> {
+    pub(crate) async fn wait_after(&mut self, error: ClientError) -> Result<()> {
         if error.is_transient() && self.wait(error.retry_after()).await { Ok(()) } else { Err(error) }
     }
 }

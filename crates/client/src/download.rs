@@ -7,7 +7,7 @@ use reqwest::Response;
 use reqwest::header::HeaderMap;
 
 use crate::backoff::Backoff;
-use crate::{ATTEMPT_LIMIT, Client, ClientError, Query};
+use crate::{ATTEMPT_LIMIT, Client, ClientError, Query, Result};
 
 /// The longest time without a byte: the server reads long lists meanwhile.
 const SILENCE_LIMIT: Duration = ATTEMPT_LIMIT;
@@ -21,7 +21,7 @@ pub struct Download {
 
 impl Client {
     /// Begins to receive the answer at a path. A download that is broken off is not continued.
-    pub async fn download(&self, path: &[&str], query: Query<'_>) -> Result<Download, ClientError> {
+    pub async fn download(&self, path: &[&str], query: Query<'_>) -> Result<Download> {
         let url = self.url_of(path, query);
         let mut backoff = Backoff::new();
         loop {
@@ -35,7 +35,7 @@ impl Client {
 
 impl Download {
     /// `None`: the answer is complete.
-    pub async fn next(&mut self) -> Result<Option<Bytes>, ClientError> {
+    pub async fn next(&mut self) -> Result<Option<Bytes>> {
         let part = tokio::time::timeout(SILENCE_LIMIT, self.response.chunk()).await;
         let part = part.map_err(|_| ClientError::silent(&self.url, SILENCE_LIMIT))?;
         part.map_err(|error| ClientError::unreachable(&self.url, &error))

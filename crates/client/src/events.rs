@@ -13,7 +13,7 @@ use sse_stream::{Sse, SseStream};
 use crate::answer::{EventLength, MAX_ANSWER_BYTES, from_json};
 use crate::backoff::Backoff;
 use crate::error::Refusal;
-use crate::{Client, ClientError};
+use crate::{Client, ClientError, Result};
 
 /// The longest time without a byte: the server sends a comment every 15 seconds.
 const SILENCE_LIMIT: Duration = Duration::from_secs(45);
@@ -43,7 +43,7 @@ impl Events {
     }
 
     /// Connects, so that no later event is missed.
-    pub async fn open(&mut self) -> Result<(), ClientError> {
+    pub async fn open(&mut self) -> Result<()> {
         while self.current.is_none() {
             self.connect().await?;
         }
@@ -53,7 +53,7 @@ impl Events {
     /// Waits for the next event; connects again if the connection breaks. Fails only if
     /// the server refuses or ends the stream, sends an event that is too long, or cannot
     /// be reached until the attempts end.
-    pub async fn next(&mut self) -> Result<StreamEvent, ClientError> {
+    pub async fn next(&mut self) -> Result<StreamEvent> {
         loop {
             let Some(current) = &mut self.current else {
                 self.open().await?;
@@ -89,7 +89,7 @@ impl Events {
         }
     }
 
-    async fn connect(&mut self) -> Result<(), ClientError> {
+    async fn connect(&mut self) -> Result<()> {
         match self.response().await {
             Ok(response) => {
                 self.backoff = Backoff::new();
@@ -100,7 +100,7 @@ impl Events {
         }
     }
 
-    async fn response(&self) -> Result<Response, ClientError> {
+    async fn response(&self) -> Result<Response> {
         let mut headers = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/event-stream"))]);
         if let Some(id) = self.last_id.as_deref().and_then(|id| HeaderValue::from_str(id).ok()) {
             headers.insert(LAST_EVENT_ID, id);
@@ -110,7 +110,7 @@ impl Events {
 }
 
 /// The parts of a body. The stream ends if the server is silent for too long.
-fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes, ClientError>> {
+fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes>> {
     let start = (response, EventLength::default());
     stream::unfold(start, |(mut response, mut length)| async move {
         let part = tokio::time::timeout(SILENCE_LIMIT, response.chunk()).await;

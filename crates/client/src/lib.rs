@@ -60,6 +60,8 @@ const EDITION: [(&str, &str); 2] = [
     ("anthropic-beta", "managed-agents-2026-04-01,agent-memory-2026-07-22"),
 ];
 
+type Result<T, E = ClientError> = std::result::Result<T, E>;
+
 /// A query parameter that is sent if it has a value.
 pub type Parameter<'a> = (&'a str, Option<&'a str>);
 pub type Query<'a> = &'a [Parameter<'a>];
@@ -107,28 +109,23 @@ impl Api {
 
 impl Client {
     /// `api_key` is an API key or a token.
-    pub fn new(url: &str, api_key: &SecretString) -> Result<Self, ClientError> {
+    pub fn new(url: &str, api_key: &SecretString) -> Result<Self> {
         Self::of_api(Api::Public, url, "api_key", api_key)
     }
 
     /// A client of a server of any maker that has the memory stores API. It sends no
     /// `Idempotency-Key`, so that a change is sent again only if it was certainly not applied. A
     /// reading call that fails with any 5xx is sent again, as the official SDKs do.
-    pub fn of_compatible(url: &str, api_key: &SecretString) -> Result<Self, ClientError> {
+    pub fn of_compatible(url: &str, api_key: &SecretString) -> Result<Self> {
         Self::of_api(Api::Compatible, url, "api_key", api_key)
     }
 
     /// A client of the operator's listener at `url`.
-    pub fn of_operator(url: &str, token: &SecretString) -> Result<Self, ClientError> {
+    pub fn of_operator(url: &str, token: &SecretString) -> Result<Self> {
         Self::of_api(Api::Operator, url, "token", token)
     }
 
-    fn of_api(
-        api: Api,
-        url: &str,
-        name: &'static str,
-        credential: &SecretString,
-    ) -> Result<Self, ClientError> {
+    fn of_api(api: Api, url: &str, name: &'static str, credential: &SecretString) -> Result<Self> {
         let base = advice::server_url(url)?;
         let headers = api
             .headers(credential)
@@ -189,7 +186,7 @@ impl Client {
     }
 
     /// Reads the object at a path below `/v1`, given by its segments.
-    pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: Query<'_>) -> Result<T, ClientError> {
+    pub async fn get<T: DeserializeOwned>(&self, path: &[&str], query: Query<'_>) -> Result<T> {
         self.send(Method::GET, path, query, None).await
     }
 
@@ -198,16 +195,12 @@ impl Client {
         &self,
         path: &[&str],
         body: &(impl Serialize + Sync),
-    ) -> Result<T, ClientError> {
+    ) -> Result<T> {
         let body = serde_json::to_value(body).map_err(|error| ClientError::setting("body", "", &error))?;
         self.send(Method::POST, path, &[], Some(&body)).await
     }
 
-    pub async fn delete<T: DeserializeOwned>(
-        &self,
-        path: &[&str],
-        query: Query<'_>,
-    ) -> Result<T, ClientError> {
+    pub async fn delete<T: DeserializeOwned>(&self, path: &[&str], query: Query<'_>) -> Result<T> {
         self.send(Method::DELETE, path, query, None).await
     }
 
@@ -227,7 +220,7 @@ impl Client {
         path: &[&str],
         query: Query<'_>,
         body: Option<&Value>,
-    ) -> Result<T, ClientError> {
+    ) -> Result<T> {
         let url = self.url_of(path, query);
         let idempotency_key = Uuid::new_v4().to_string();
         let mut backoff = Backoff::new();
@@ -273,7 +266,7 @@ impl Client {
     }
 
     /// The answer to a `GET`, whose body may take any time as a whole.
-    async fn open(&self, url: Url, headers: HeaderMap, limit: Duration) -> Result<Response, ClientError> {
+    async fn open(&self, url: Url, headers: HeaderMap, limit: Duration) -> Result<Response> {
         // The client's time limit for one call would end the body.
         let request = self.request(Method::GET, url).headers(headers).timeout(Duration::MAX);
         let response = tokio::time::timeout(limit, request.send()).await;

@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::{Client, ClientError, Parameter, StatusCode};
+use crate::{Client, ClientError, Parameter, Result, StatusCode};
 
 /// Items per page, the server's maximum for items without content.
 const PAGE_SIZE: &str = "100";
@@ -74,7 +74,7 @@ impl<'a> Pages<'a> {
     }
 
     /// The next item; `None` at the end of the list.
-    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, ClientError> {
+    pub async fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>> {
         loop {
             if let Some(item) = self.read.pop_front() {
                 let item = T::deserialize(item);
@@ -96,7 +96,7 @@ impl<'a> Pages<'a> {
         }
     }
 
-    pub async fn take<T: DeserializeOwned>(&mut self, limit: usize) -> Result<Vec<T>, ClientError> {
+    pub async fn take<T: DeserializeOwned>(&mut self, limit: usize) -> Result<Vec<T>> {
         let mut items = Vec::new();
         while items.len() < limit {
             match self.next().await? {
