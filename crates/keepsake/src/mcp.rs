@@ -9,7 +9,7 @@ mod stdio;
 use std::path::PathBuf;
 
 use clap::Args;
-use keepsake_config::{Failure, Settings, Sources, cli::Result};
+use keepsake_config::{Failure, Sources, cli::Result};
 use keepsake_core::slug::slug_of;
 use keepsake_engine::{Engine, PageRequest, Principal, Runner, StoreDraft};
 use keepsake_index::{Store, StoreFilter};
@@ -74,45 +74,39 @@ async fn embedded(args: &McpArgs) -> Result<()> {
     let settings = sources.merge().settings()?;
     let backends = Backends::open_for_command(&settings, Some(&folder)).await?;
     let engine = backends.engine(&settings);
-    let served = serve(&engine, &backends, &folder, args.store.as_deref(), &settings).await;
+    let served = async {
+        engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
+        let (local, _) = dev::find_or_create(&engine, &backends, &folder, NO_SERVER_YET).await?;
+        let principal = engine
+            .auth
+            .authenticate(&local.api_key)
+            .await
+            .map_err(Failure::of("the folder's API key is refused"))?;
+        let store = match &args.store {
+            Some(name) => find_or_create_store(&engine, &principal, name).await,
+            None => engine.stores.get(&principal, local.memory_store_id).await,
+        };
+        let store = store.map_err(Failure::of("the memory store cannot be opened"))?;
+        let runner = Runner::start(&engine, true)
+            .await
+            .map_err(Failure::of("the scheduled jobs cannot be started"))?;
+        tracing::info!(folder = %folder.display(), store.id = %store.store_id, "keepsake serves an MCP client");
+        let access = Access {
+            principal: std::sync::Arc::new(principal.over_mcp()),
+            mounts: store.store_id.into(),
+            slugs: [slug_of(&store.name, &[])].into(),
+            held: None,
+        };
+        let service = Box::new(HttpService::new(engine.clone(), HttpOptions::default()));
+        let served = stdio::serve(stdio::Backend::Folder(service, access)).await;
+        runner.stop(settings.server.options.shutdown_deadline).await;
+        served
+    };
+    let served = served.await;
     if !engine.shut_down(settings.server.options.shutdown_deadline).await {
         tracing::warn!("shutdown deadline exceeded: some writes did not finish");
     }
     backends.index.close().await;
-    served
-}
-
-async fn serve(
-    engine: &Engine,
-    backends: &Backends,
-    folder: &std::path::Path,
-    store_name: Option<&str>,
-    settings: &Settings,
-) -> Result<()> {
-    engine.prepare_secrets().await.map_err(Failure::of("the server's secrets (secrets.master_key)"))?;
-    let (local, _) = dev::find_or_create(engine, backends, folder, NO_SERVER_YET).await?;
-    let principal = engine
-        .auth
-        .authenticate(&local.api_key)
-        .await
-        .map_err(Failure::of("the folder's API key is refused"))?;
-    let store = match store_name {
-        Some(name) => find_or_create_store(engine, &principal, name).await,
-        None => engine.stores.get(&principal, local.memory_store_id).await,
-    };
-    let store = store.map_err(Failure::of("the memory store cannot be opened"))?;
-    let runner =
-        Runner::start(engine, true).await.map_err(Failure::of("the scheduled jobs cannot be started"))?;
-    tracing::info!(folder = %folder.display(), store.id = %store.store_id, "keepsake serves an MCP client");
-    let access = Access {
-        principal: std::sync::Arc::new(principal.over_mcp()),
-        mounts: store.store_id.into(),
-        slugs: [slug_of(&store.name, &[])].into(),
-        held: None,
-    };
-    let service = Box::new(HttpService::new(engine.clone(), HttpOptions::default()));
-    let served = stdio::serve(stdio::Backend::Folder(service, access)).await;
-    runner.stop(settings.server.options.shutdown_deadline).await;
     served
 }
 

@@ -12,9 +12,8 @@ pub(crate) mod verify;
 
 use clap::Args;
 use keepsake_config::{Failure, SourceArgs, cli::Result};
-use keepsake_core::TenantId;
-use keepsake_engine::{Engine, StoreDraft};
-use keepsake_index::{Auditor, MigrationReport, Store};
+use keepsake_engine::StoreDraft;
+use keepsake_index::{Auditor, MigrationReport};
 use serde_json::json;
 
 use crate::backends;
@@ -58,7 +57,15 @@ pub(crate) async fn create_store(
 ) -> Result<()> {
     let (engine, backends) = CommandDatabase::find(sources)?.open().await?;
     let database = OperatorApi::Database { engine: engine.clone(), backends: Box::new(backends) };
-    let made = create_store_of(&engine, &database, tenant, name).await;
+    let made = async {
+        let tenant_id =
+            database.find_tenant(tenant).await?.parse().map_err(Failure::of("the tenant's id"))?;
+        let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(of_engine)?;
+        let draft = StoreDraft { name, ..StoreDraft::default() };
+        let store = engine.stores.create(&operator, draft, None).await.map_err(of_engine)?;
+        Ok::<_, Failure>((tenant_id, store))
+    };
+    let made = made.await;
     database.close().await;
     let (tenant_id, store) = made.map_err(|failure| failure.within("the memory store was not created"))?;
     let object = json!({
@@ -68,17 +75,4 @@ pub(crate) async fn create_store(
         "created_at": store.created_at.to_rfc3339(),
     });
     printer.done(&object, || format!("created the memory store {}\n", store.store_id))
-}
-
-async fn create_store_of(
-    engine: &Engine,
-    database: &OperatorApi,
-    tenant: &str,
-    name: String,
-) -> Result<(TenantId, Store)> {
-    let tenant_id = database.find_tenant(tenant).await?.parse().map_err(Failure::of("the tenant's id"))?;
-    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(of_engine)?;
-    let draft = StoreDraft { name, ..StoreDraft::default() };
-    let store = engine.stores.create(&operator, draft, None).await.map_err(of_engine)?;
-    Ok((tenant_id, store))
 }

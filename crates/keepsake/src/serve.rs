@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use keepsake_blobs::{BlobError, BlobStore};
 use keepsake_config::{
-    Failure, FailureClass, Meaning, MergedConfig, OperatorSettings, Role, Settings, SourceArgs, cli::Result,
+    Failure, FailureClass, Meaning, OperatorSettings, Role, Settings, SourceArgs, cli::Result,
 };
 use keepsake_engine::{Clock, Engine, IdSource, RandomIds, Runner, SystemClock};
 use keepsake_server::{ConsoleOptions, Lifecycle, OneTimeLinks, OperatorOptions, ServerOptions, SignIn};
-use keepsake_telemetry::{Metrics, Telemetry};
+use keepsake_telemetry::Telemetry;
 use tokio::net::TcpListener;
 
 use crate::backends::{self, Backends};
@@ -74,14 +74,22 @@ pub(crate) async fn run(args: ServeArgs) -> Result<()> {
     let merged = sources.merge();
     let settings = merged.settings()?;
     let shutdown = ShutdownDeadline::start(&lifecycle, settings.server.options.shutdown_deadline);
-    tokio::spawn(stop_after(lifecycle.clone(), drain(&settings)));
+    // A worker has no clients.
+    let drain = if settings.role == Role::Worker { Duration::ZERO } else { settings.server.drain };
+    tokio::spawn(stop_after(lifecycle.clone(), drain));
     let telemetry = start_telemetry(&settings)?;
     logs::start(&settings.log, Some(&telemetry));
     if let Some(folder) = &folder {
         data_dir::prepare(folder)?;
     }
+    let opening = async {
+        if args.migrate {
+            backends::migrate(&merged.migration()?, false).await?;
+        }
+        Backends::open(&settings, telemetry.metrics().clone()).await
+    };
     let opened = tokio::select! {
-        opened = open(&merged, &settings, args.migrate, telemetry.metrics()) => opened?,
+        opened = opening => opened?,
         // A signal ends the start even if the database does not answer.
         () = lifecycle.draining.cancelled() => return Ok(()),
     };
@@ -124,18 +132,6 @@ fn start_telemetry(settings: &Settings) -> Result<Telemetry> {
     let since_1970 = Duration::from_micros(u64::try_from(now.as_micros()).unwrap_or(0));
     telemetry.metrics().process_started(since_1970.as_secs_f64());
     Ok(telemetry)
-}
-
-async fn open(
-    merged: &MergedConfig,
-    settings: &Settings,
-    migrate: bool,
-    metrics: &Metrics,
-) -> Result<Backends> {
-    if migrate {
-        backends::migrate(&merged.migration()?, false).await?;
-    }
-    Backends::open(settings, metrics.clone()).await
 }
 
 /// What `serve --dev` adds to a server.
@@ -293,14 +289,6 @@ impl ShutdownDeadline {
     fn left(&self) -> Duration {
         let passed = self.stopped_at.get().map(Instant::elapsed);
         self.deadline.saturating_sub(passed.unwrap_or_default())
-    }
-}
-
-/// The drain period; zero for a worker, which has no clients.
-fn drain(settings: &Settings) -> Duration {
-    match settings.role {
-        Role::All | Role::Gateway => settings.server.drain,
-        Role::Worker => Duration::ZERO,
     }
 }
 

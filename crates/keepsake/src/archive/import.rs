@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use indicatif::HumanCount;
 use keepsake_archive::plan::{Destination, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_archive::verified::{Prefix, SourceListing};
+use keepsake_archive::verified::Prefix;
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{MemoryPath, Timestamp};
 
@@ -22,15 +22,23 @@ pub(crate) async fn run(args: ImportArgs) -> Result<()> {
     let prefix = Prefix::new(&api_path(&args.prefix)?);
     let printer = Printer::new(args.store.connection.output.output);
     let store = open_store(&args.store).await?.for_backup();
-    if args.versions {
-        return import_history(&store, &printer, &args, &prefix).await;
-    }
     let (source, found) = match (&args.source, &args.from.from_url) {
         (Some(path), _) => Source::open(path, &prefix)?,
+        (None, Some(url)) if args.versions => Source::receive(url, &args.from, &prefix).await?,
         (None, Some(url)) => Source::connect(url, &args.from, &prefix).await?,
-        (None, None) => return Err(no_source()),
+        (None, None) => return Err(Failure::usage("no source: SOURCE or --from-url is required")),
     };
-    tell_left_out(&found);
+    // What the exporting server had lost.
+    for reason in &found.left_out {
+        notice(&format!("not in the archive: {}", printable(reason)));
+    }
+    if args.versions {
+        let is_whole = if args.source.is_none() { export::require_whole(&found.left_out) } else { Ok(()) };
+        let mut outcomes = past::import_into(&store, &source, found, args.dry_run).await?;
+        report::print(&mut outcomes, &printer, args.dry_run)?;
+        report::result(&outcomes)?;
+        return is_whole;
+    }
     if !found.versions.is_empty() {
         notice(&format!(
             "the archive has {} versions: --versions imports them, into an empty memory store",
@@ -92,35 +100,4 @@ async fn read_destination(
         }
     }
     Ok((destination, sizes))
-}
-
-/// Imports an archive with its history, or the history of another store.
-async fn import_history(
-    store: &StoreApi,
-    printer: &Printer,
-    args: &ImportArgs,
-    prefix: &Prefix,
-) -> Result<()> {
-    let (source, found) = match (&args.source, &args.from.from_url) {
-        (Some(path), _) => Source::open(path, prefix)?,
-        (None, Some(url)) => Source::receive(url, &args.from, prefix).await?,
-        (None, None) => return Err(no_source()),
-    };
-    tell_left_out(&found);
-    let is_whole = if args.source.is_none() { export::require_whole(&found.left_out) } else { Ok(()) };
-    let mut outcomes = past::import_into(store, &source, found, args.dry_run).await?;
-    report::print(&mut outcomes, printer, args.dry_run)?;
-    report::result(&outcomes)?;
-    is_whole
-}
-
-/// Prints what the exporting server had lost.
-fn tell_left_out(found: &SourceListing) {
-    for reason in &found.left_out {
-        notice(&format!("not in the archive: {}", printable(reason)));
-    }
-}
-
-fn no_source() -> Failure {
-    Failure::usage("no source: SOURCE or --from-url is required")
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clap::{Args, Subcommand};
 use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_blobs::BlobUrl;
-use keepsake_config::{Failure, Settings, SourceArgs, cli::Result};
+use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_engine::{BlobMove, MoveError, MoveReport, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::json;
@@ -59,40 +59,39 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<()> {
         return Err(Failure::new(format!("--from and --to are both {from}")));
     }
     let backends = Backends::open_for_command(&settings, folder.as_deref()).await?;
-    let moved = run_on(&backends, &settings, &args).await;
+    let moved = async {
+        let open = async |url| backends::open_blobs(url, &settings, &Metrics::default()).await;
+        let from = open(from).await?;
+        let to = open(&args.to).await?;
+        let job = BlobMove::new(backends.index.clone(), from, to, Arc::new(SystemClock));
+        // Draws nothing unless stderr is a terminal.
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed_precise}") {
+            bar.set_style(style);
+        }
+        let show = |moved: &MoveReport| {
+            bar.set_message(format!(
+                "{} copied, {} there before, {} originals removed",
+                moved.copied, moved.present, moved.removed
+            ));
+        };
+        let mut moved = MoveReport::default();
+        let at_once = usize::from(args.concurrency.get());
+        let outcome = if args.keep {
+            job.copy(at_once, &mut moved, show).await
+        } else {
+            job.run(at_once, &mut moved, show).await
+        };
+        bar.finish_and_clear();
+        match outcome {
+            Ok(()) => Ok(moved),
+            Err(error) => Err(unfinished(&moved, &error)),
+        }
+    };
+    let moved = moved.await;
     backends.index.close().await;
     let moved = moved?;
     report(&args, &moved)
-}
-
-async fn run_on(backends: &Backends, settings: &Settings, args: &MoveBlobsArgs) -> Result<MoveReport> {
-    let open = async |url| backends::open_blobs(url, settings, &Metrics::default()).await;
-    let from = open(args.from.as_ref().unwrap_or(&settings.blobs.url)).await?;
-    let to = open(&args.to).await?;
-    let job = BlobMove::new(backends.index.clone(), from, to, Arc::new(SystemClock));
-    // Draws nothing unless stderr is a terminal.
-    let bar = ProgressBar::new_spinner();
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed_precise}") {
-        bar.set_style(style);
-    }
-    let show = |moved: &MoveReport| {
-        bar.set_message(format!(
-            "{} copied, {} there before, {} originals removed",
-            moved.copied, moved.present, moved.removed
-        ));
-    };
-    let mut moved = MoveReport::default();
-    let at_once = usize::from(args.concurrency.get());
-    let outcome = if args.keep {
-        job.copy(at_once, &mut moved, show).await
-    } else {
-        job.run(at_once, &mut moved, show).await
-    };
-    bar.finish_and_clear();
-    match outcome {
-        Ok(()) => Ok(moved),
-        Err(error) => Err(unfinished(&moved, &error)),
-    }
 }
 
 /// The failure of a move that stopped before its end.

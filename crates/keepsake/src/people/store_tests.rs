@@ -50,16 +50,6 @@ enum TestOutput {
     Junit,
 }
 
-impl TestOutput {
-    const fn of_object(self) -> OutputFormat {
-        match self {
-            Self::Json => OutputFormat::Json,
-            Self::Jsonl => OutputFormat::Jsonl,
-            Self::Table | Self::Junit => OutputFormat::Table,
-        }
-    }
-}
-
 /// Runs the tests of a store; fails if one of them does not hold.
 pub(crate) async fn run(args: TestArgs) -> Result<()> {
     let body = match &args.file {
@@ -69,8 +59,12 @@ pub(crate) async fn run(args: TestArgs) -> Result<()> {
         None => json!({}),
     };
     let format = args.output;
-    let output = OutputArgs { output: format.of_object() };
-    let connection = ConnectionArgs { server: args.server, output };
+    let output = match format {
+        TestOutput::Json => OutputFormat::Json,
+        TestOutput::Jsonl => OutputFormat::Jsonl,
+        TestOutput::Table | TestOutput::Junit => OutputFormat::Table,
+    };
+    let connection = ConnectionArgs { server: args.server, output: OutputArgs { output } };
     let connection = Connection::of_store(&StoreArgs { connection, named: args.named }).await?;
     let report = connection.post("the memory store cannot be tested", &["test"], body).await?;
     let results = items_of(&report, "data");

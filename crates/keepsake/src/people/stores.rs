@@ -7,7 +7,7 @@ use keepsake_config::{SourceArgs, cli::Result};
 use keepsake_core::policy::SensitiveDataPolicy;
 use serde_json::{Map, Value, json};
 
-use super::connection::{Connection, find_store};
+use super::connection::{Connection, find_store, named_stores};
 use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, put_agent_paths, text_of};
 use crate::cli::{ConnectionArgs, SearchModeArgs, choice, example, given, moment_text, parse_period};
@@ -250,9 +250,8 @@ async fn create(args: CreateStoreArgs) -> Result<()> {
 
 /// `false` also if the credential may not list the stores.
 async fn is_name_shared(connection: &Connection, name: &str) -> bool {
-    let query = [("include_archived", Some("true"))];
-    let stores = connection.list("", &["memory_stores"], &query, usize::MAX).await.unwrap_or_default();
-    stores.iter().filter(|store| store["name"] == name).count() > 1
+    let stores = named_stores(&connection.client).await.unwrap_or_default();
+    stores.iter().filter(|(_, known)| known == name).count() > 1
 }
 
 async fn update(args: UpdateStoreArgs) -> Result<()> {

@@ -240,13 +240,10 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
         let mut dry = body.clone();
         dry["dry_run"] = true.into();
         let plan = connection.post(NOT_UNDONE, &[action], dry).await?;
-        if sure.dry_run && !connection.printer.is_table() {
-            connection.printer.done(&plan, String::new)?;
-            return allowed(&plan);
-        }
         let made = made(&plan);
-        if !connection.printer.is_table() && made == 0 {
-            return connection.printer.done(&plan, String::new);
+        if !connection.printer.is_table() && (sure.dry_run || made == 0) {
+            connection.printer.done(&plan, String::new)?;
+            return if sure.dry_run { allowed(&plan) } else { Ok(()) };
         }
         if connection.printer.is_table() {
             show(connection, &plan, sure.ids).await?;
@@ -272,16 +269,17 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
         let id = text_of(&done, "id").to_owned();
         done = connection.get("the undo cannot be read", &["undo", &id], &[]).await?;
     }
-    if let Some(error) = done["error"].as_str() {
+    let left = &done["left"];
+    let ended = match done["error"].as_str() {
+        Some(error) => Some(format!("the undo was broken off, {left} memories are left: {error}")),
+        None if text_of(&done, "status") == "cancelled" => {
+            Some(format!("the undo was cancelled, {left} memories are left"))
+        }
+        None => None,
+    };
+    if let Some(text) = ended {
         connection.printer.done(&done, String::new)?;
-        return Err(Failure::new(format!(
-            "the undo was broken off, {} memories are left: {error}",
-            done["left"]
-        )));
-    }
-    if text_of(&done, "status") == "cancelled" {
-        connection.printer.done(&done, String::new)?;
-        return Err(Failure::new(format!("the undo was cancelled, {} memories are left", done["left"])));
+        return Err(Failure::new(text));
     }
     if connection.printer.is_table() {
         hint_at_key(&body, &done);
