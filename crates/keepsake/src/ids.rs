@@ -23,7 +23,6 @@ pub(crate) struct IdKind {
     noun: &'static str,
     /// The field of a listed item that has the id.
     field: &'static str,
-    /// The command that shows the ids.
     command: &'static str,
 }
 

@@ -10,9 +10,7 @@ use serde_json::Value;
 const MAX_LOOK_UPS: usize = 100;
 const MAX_LOOK_UPS_IN_FLIGHT: usize = 8;
 
-/// A kind of objects with names.
 pub(crate) struct Kind {
-    /// The beginning of its ids.
     prefix: &'static str,
     list: &'static str,
     /// Shown in place of a name that the credential may not look up.

@@ -21,7 +21,6 @@ use crate::{data_dir, dev, logs, model, signals};
 
 /// Timeout of the last export of metrics, and of spans.
 const EXPORT_TIMEOUT: Duration = Duration::from_millis(500);
-/// Timeout for closing the index.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
 /// Maximum life of the process after the shutdown deadline: time to write access
 /// times ([`keepsake_engine::LAST_WRITES`]) and to export metrics and spans.

@@ -26,7 +26,6 @@ const END: &str = "999999999999999999";
 /// Why a content is left out that the server states wrongly.
 pub(crate) const WRONG_HASH: &str = "its content does not have the SHA-256 that the server states";
 
-/// A memory store on a server.
 #[derive(Debug, Clone)]
 pub(crate) struct StoreApi {
     pub(crate) client: Client,

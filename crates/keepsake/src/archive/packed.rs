@@ -45,7 +45,6 @@ pub(super) struct UnpackedArchive {
     contents: HashMap<String, (ContentHash, u64)>,
 }
 
-/// Why an archive is not unpacked.
 pub(super) enum UnpackFailure {
     Damaged(Damage),
     Failed(Failure),

@@ -30,7 +30,6 @@ use crate::store_api::StoreApi;
 const MAX_PART_VERSIONS: usize = 250;
 /// Bytes of a call's contents. The server takes 8 MiB of JSON, where text is longer.
 const MAX_PART_BYTES: u64 = 3 << 20;
-/// Redactions of a call.
 const MAX_PART_REDACTIONS: usize = 500;
 const MAX_CHANGES_IN_FLIGHT: usize = 8;
 

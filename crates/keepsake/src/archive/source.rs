@@ -171,7 +171,6 @@ impl Source {
         Ok((Self::Packed(packed), found))
     }
 
-    /// Lists another store.
     pub(super) async fn connect(
         url: &str,
         args: &FromArgs,
@@ -292,7 +291,6 @@ pub(crate) fn placed<'a>(
     Ok(found)
 }
 
-/// The store of another server.
 async fn other_store(url: &str, args: &FromArgs) -> Result<StoreApi> {
     let api_key = args.from_api_key.clone().unwrap_or_default();
     let client = Client::of_compatible(url, &api_key.into())

@@ -69,7 +69,6 @@ pub(super) async fn run(
     })
 }
 
-/// The store that is written.
 #[derive(Clone, Copy)]
 pub(crate) struct Target<'a> {
     pub(crate) store: &'a StoreApi,
@@ -77,7 +76,6 @@ pub(crate) struct Target<'a> {
     pub(crate) takes_batches: bool,
 }
 
-/// A step that was carried out.
 pub(crate) struct WrittenStep<'a> {
     pub(crate) step: &'a ImportStep,
     /// The hash of the content that was sent, which may be newer than that of the plan.

@@ -32,7 +32,6 @@ impl StoreListing {
         self.known = None;
     }
 
-    /// The memories as they are now.
     pub(super) async fn refresh(&mut self) -> Result<&Listed> {
         let known = self.known.take();
         let listed = match known {

@@ -31,7 +31,6 @@ pub(super) struct Rules {
     pub(super) now: Timestamp,
 }
 
-/// A memory that the source moved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) memory_id: String,

@@ -30,7 +30,6 @@ pub(super) struct Receipt {
     told: BTreeMap<&'static str, u64>,
     /// Equal on both sides before the first write.
     unchanged: usize,
-    /// Whether the history was copied.
     has_history: bool,
     /// Memories that only the target has, and keeps.
     only_in_target: usize,
@@ -97,7 +96,6 @@ impl Receipt {
         *self.counts.entry("created").or_default() += created.count() as u64;
     }
 
-    /// Tells what the target cannot hold.
     pub(super) fn tell_not_held(&self) {
         let name = printable(&self.pair.to_name);
         for thing in self.not_held.iter().take(MAX_TOLD) {

@@ -83,8 +83,10 @@ impl CommandDatabase {
 
 pub(super) enum OperatorApi {
     /// The database, with the lock of its folder if it is a SQLite file.
-    Database { engine: Engine, backends: Box<Backends> },
-    /// A server's operator listener.
+    Database {
+        engine: Engine,
+        backends: Box<Backends>,
+    },
     Server(Client),
 }
 

@@ -175,7 +175,6 @@ pub(crate) async fn find_store(client: &Client, store: &str) -> Result<String> {
     find_among(&stores, store)
 }
 
-/// The ids and names of all stores.
 pub(super) async fn named_stores(client: &Client) -> Result<Vec<(String, String)>, ClientError> {
     let archived = [("include_archived", Some("true"))];
     let stores = client.pages(&["memory_stores"], &archived).take::<Value>(usize::MAX).await?;

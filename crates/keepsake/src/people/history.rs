@@ -20,7 +20,6 @@ use crate::output::{Actor, Bytes, Column, Count, Stream, Text, Time, actor_id, i
 use crate::shell::shell_word;
 
 const NOT_LISTED: &str = "the versions cannot be listed";
-/// The list of a store's versions.
 const VERSIONS: [&str; 1] = ["memory_versions"];
 const READERS: [Column; 8] = [
     ("READER", "/actor", Actor),

@@ -93,7 +93,6 @@ pub(crate) struct CatArgs {
     moment: MomentArgs,
 }
 
-/// A memory.
 #[derive(Debug, Args)]
 pub(crate) struct PathArgs {
     #[command(flatten)]
@@ -172,7 +171,6 @@ pub(crate) struct ExpireArgs {
     when: ExpiryTime,
 }
 
-/// When a memory expires.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 pub(crate) struct ExpiryTime {

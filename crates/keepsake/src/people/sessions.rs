@@ -188,7 +188,6 @@ impl TypedValueParser for ActionParser {
     }
 }
 
-/// Lists the audit, newest first.
 pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<()> {
     let connection = Connection::open(&args.connection)?;
     let query = [("action", args.action.as_deref())];

@@ -37,7 +37,6 @@ pub(crate) struct TestArgs {
     output: TestOutput,
 }
 
-/// How the results of tests are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum TestOutput {
     /// For people: a line for each test

@@ -58,7 +58,6 @@ struct PlanInput {
     versions: BTreeSet<VersionId>,
     /// The place among the store's changes at which it had these memories.
     place: Option<ChangePlace>,
-    /// What was synchronised before the pass.
     lineage: Lineage,
     /// The paths of the base whose versions were redacted.
     redacted: BTreeSet<MemoryPath>,

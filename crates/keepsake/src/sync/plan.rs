@@ -57,41 +57,19 @@ pub(super) type RemoteMemories = BTreeMap<MemoryPath, Side<KnownMemory>>;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Action {
     /// The base of a path moves, because both sides moved.
-    MoveBase {
-        from: MemoryPath,
-        to: MemoryPath,
-    },
+    MoveBase { from: MemoryPath, to: MemoryPath },
     /// Moves a file, because its memory was moved.
-    MoveLocal {
-        from: MemoryPath,
-        to: MemoryPath,
-        hash: ContentHash,
-    },
+    MoveLocal { from: MemoryPath, to: MemoryPath, hash: ContentHash },
     /// Moves a memory, because its file was moved.
-    MoveRemote {
-        from: MemoryPath,
-        to: MemoryPath,
-        memory: KnownMemory,
-    },
+    MoveRemote { from: MemoryPath, to: MemoryPath, memory: KnownMemory },
     /// Neither side has the path any more.
-    Forget {
-        path: MemoryPath,
-    },
+    Forget { path: MemoryPath },
     /// Deletes a file, because its memory was deleted.
-    DeleteLocal {
-        path: MemoryPath,
-        memory: KnownMemory,
-    },
+    DeleteLocal { path: MemoryPath, memory: KnownMemory },
     /// Deletes a memory, because its file was deleted.
-    DeleteRemote {
-        path: MemoryPath,
-        memory: KnownMemory,
-    },
+    DeleteRemote { path: MemoryPath, memory: KnownMemory },
     /// Moves a file that both sides edited out of the way.
-    KeepBoth {
-        path: MemoryPath,
-        kept_as: MemoryPath,
-    },
+    KeepBoth { path: MemoryPath, kept_as: MemoryPath },
     /// Writes a memory's content to a file.
     Download {
         path: MemoryPath,
@@ -99,23 +77,14 @@ pub(super) enum Action {
         /// The file's current content; `None` if there is no file.
         replaces: Option<ContentHash>,
     },
-    Create {
-        path: MemoryPath,
-        hash: ContentHash,
-    },
-    Replace {
-        path: MemoryPath,
-        memory: KnownMemory,
-        hash: ContentHash,
-    },
+    /// Creates a memory.
+    Create { path: MemoryPath, hash: ContentHash },
+    /// Replaces a memory's content.
+    Replace { path: MemoryPath, memory: KnownMemory, hash: ContentHash },
     /// Both sides are equal, but the base does not say so yet.
-    Record {
-        path: MemoryPath,
-        memory: KnownMemory,
-    },
+    Record { path: MemoryPath, memory: KnownMemory },
 }
 
-/// The side that lost its files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum EmptiedSide {
     Folder,

@@ -15,7 +15,6 @@ pub(super) struct Report {
     folder: String,
     store_id: String,
     is_dry_run: bool,
-    /// The steps of the current run.
     steps: Vec<Value>,
     counts: BTreeMap<&'static str, usize>,
     /// Paths of the current run that are not synchronised, with the reason.

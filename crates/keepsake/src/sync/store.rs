@@ -35,7 +35,6 @@ struct NearbyChanges {
     changes: Arc<[Change]>,
 }
 
-/// Why a step was not done.
 #[derive(Debug)]
 pub(super) enum NotDone {
     /// The plan is outdated: the file or the memory has changed.

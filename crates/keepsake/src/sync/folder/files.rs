@@ -32,7 +32,6 @@ const HASH_CHARS: usize = 12;
 /// Characters of the file's name in the name of a removed content, at most four bytes
 /// each.
 const MAX_NAME_CHARS: usize = 50;
-/// How long removed contents are kept.
 const REMOVED_KEPT_FOR: SignedDuration = SignedDuration::from_hours(30 * 24);
 /// A download that is not complete.
 const INCOMING: &str = "incoming";
