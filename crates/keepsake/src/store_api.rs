@@ -8,9 +8,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use keepsake_archive::plan::DestinationMemory;
 use keepsake_client::{Client, ClientError, Query};
 use keepsake_config::{Failure, FailureClass, cli::Result};
-use keepsake_core::Purpose;
+use keepsake_core::{Purpose, Timestamp};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -32,15 +33,56 @@ pub(crate) struct StoreApi {
     pub(crate) id: String,
 }
 
-pub(crate) enum ReadMemory<T> {
-    Memory(T),
+/// A memory as an API lists or shows it; other servers omit the optional fields.
+#[derive(Deserialize)]
+pub(crate) struct ListedMemory {
+    pub(crate) id: String,
+    pub(crate) path: String,
+    pub(crate) content: Option<String>,
+    /// Empty on a server that computes none.
+    #[serde(default)]
+    pub(crate) content_sha256: String,
+    #[serde(default)]
+    pub(crate) content_size_bytes: u64,
+    #[serde(default)]
+    pub(crate) memory_version_id: Option<String>,
+    #[serde(default)]
+    pub(crate) updated_at: Option<String>,
+    #[serde(default)]
+    pinned: Option<bool>,
+    #[serde(default)]
+    expiry_time: Option<String>,
+}
+
+impl ListedMemory {
+    pub(crate) fn as_destination(&self) -> DestinationMemory {
+        DestinationMemory {
+            id: self.id.clone(),
+            sha256: self.content_sha256.clone(),
+            is_pinned: self.is_pinned(),
+            expires_at: self.expires_at(),
+        }
+    }
+
+    pub(crate) fn is_pinned(&self) -> bool {
+        self.pinned.unwrap_or_default()
+    }
+
+    /// The memory's own expiry time.
+    pub(crate) fn expires_at(&self) -> Option<Timestamp> {
+        self.expiry_time.as_deref().and_then(Timestamp::parse)
+    }
+}
+
+pub(crate) enum ReadMemory {
+    Memory(ListedMemory),
     Deleted,
     /// The memory exists, but its content is missing or damaged, for this reason.
     ContentLost(String),
 }
 
 /// Memories by id, and their place among the changes of the store.
-pub(crate) type ListedMemories<T> = (BTreeMap<String, T>, Option<String>);
+pub(crate) type ListedMemories = (BTreeMap<String, ListedMemory>, Option<String>);
 
 impl StoreApi {
     /// The same store, for a copy of it.
@@ -86,7 +128,7 @@ impl StoreApi {
         self.client.delete(&self.path(&["memories", id]), &expected).await
     }
 
-    pub(crate) async fn read<T: DeserializeOwned>(&self, id: &str, view: &str) -> Result<ReadMemory<T>> {
+    pub(crate) async fn read(&self, id: &str, view: &str) -> Result<ReadMemory> {
         match self.get(&["memories", id], &[("view", Some(view))]).await {
             Ok(memory) => Ok(ReadMemory::Memory(memory)),
             Err(error) if class_of(&error) == FailureClass::NotFound => Ok(ReadMemory::Deleted),
@@ -107,36 +149,29 @@ impl StoreApi {
     /// Lists the memories of the whole store without their contents: each memory that existed
     /// all the time. If others pause their writes, the result is the store's state at one moment.
     /// Fails if the store changes faster than it is read.
-    pub(crate) async fn list<T: DeserializeOwned>(
-        &self,
-        id_of: fn(&T) -> String,
-    ) -> Result<ListedMemories<T>> {
+    pub(crate) async fn list(&self) -> Result<ListedMemories> {
         let changes = Changes::begin(self).await?;
-        changes.follow(id_of, self.list_once(id_of).await?).await
+        changes.follow(self.list_once().await?).await
     }
 
     /// Brings memories up to date that were listed at a place.
-    pub(crate) async fn list_since<T: DeserializeOwned>(
+    pub(crate) async fn list_since(
         &self,
-        id_of: fn(&T) -> String,
-        memories: BTreeMap<String, T>,
+        memories: BTreeMap<String, ListedMemory>,
         place: String,
-    ) -> Result<ListedMemories<T>> {
-        Changes { store: self, place: Some(place) }.follow(id_of, memories).await
+    ) -> Result<ListedMemories> {
+        Changes { store: self, place: Some(place) }.follow(memories).await
     }
 
     /// Lists the memories page by page, on a server that may not list changes: a memory that is
     /// moved meanwhile may be missing.
-    pub(crate) async fn list_once<T: DeserializeOwned>(
-        &self,
-        id_of: fn(&T) -> String,
-    ) -> Result<BTreeMap<String, T>> {
+    pub(crate) async fn list_once(&self) -> Result<BTreeMap<String, ListedMemory>> {
         let path = self.path(&["memories"]);
         let mut pages = self.client.pages(&path, &[("view", Some("basic"))]);
         let mut memories = BTreeMap::new();
         let failed = || failure_of("the memories cannot be listed");
-        while let Some(memory) = pages.next::<T>().await.map_err(failed())? {
-            memories.insert(id_of(&memory), memory);
+        while let Some(memory) = pages.next::<ListedMemory>().await.map_err(failed())? {
+            memories.insert(memory.id.clone(), memory);
         }
         Ok(memories)
     }
@@ -204,11 +239,7 @@ impl<'a> Changes<'a> {
     }
 
     /// Reads the memories again that change, until none does.
-    async fn follow<T: DeserializeOwned>(
-        mut self,
-        id_of: fn(&T) -> String,
-        mut memories: BTreeMap<String, T>,
-    ) -> Result<ListedMemories<T>> {
+    async fn follow(mut self, mut memories: BTreeMap<String, ListedMemory>) -> Result<ListedMemories> {
         let mut was_followed = false;
         for _ in 0..MAX_ROUNDS {
             match self.next().await? {
@@ -225,7 +256,7 @@ impl<'a> Changes<'a> {
                     was_followed = true;
                 }
                 ChangedMemories::History => {
-                    memories = self.store.list_once(id_of).await?;
+                    memories = self.store.list_once().await?;
                     was_followed = false;
                 }
             }

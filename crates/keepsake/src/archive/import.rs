@@ -10,7 +10,7 @@ use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{MemoryPath, Timestamp};
 
 use super::room::Room;
-use super::source::{ListedMemory, Source};
+use super::source::Source;
 use super::{ImportArgs, export, past, report, upload};
 use crate::output::{Printer, notice, printable};
 use crate::people::{agent_path, api_path, open_store};
@@ -86,7 +86,7 @@ async fn read_destination(
     report: &mut Report,
 ) -> Result<(Destination, HashMap<String, u64>)> {
     let (mut destination, mut sizes) = (Destination::default(), HashMap::new());
-    let listed = ListedMemory::list(store).await?;
+    let (listed, _) = store.list().await?;
     for listed in listed.into_values() {
         match MemoryPath::parse(&listed.path) {
             Ok(path) => {

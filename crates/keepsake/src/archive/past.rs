@@ -20,11 +20,11 @@ use serde_json::{Value, json};
 use super::import;
 use super::report::Progress;
 use super::room::Room;
-use super::source::{ListedMemory, Source};
+use super::source::Source;
 use super::upload::expiry_of;
 use crate::output::notice;
 use crate::people::failure_of;
-use crate::store_api::StoreApi;
+use crate::store_api::{ListedMemory, StoreApi};
 
 /// Versions of a call; the server takes 500.
 const MAX_PART_VERSIONS: usize = 250;
@@ -85,7 +85,7 @@ pub(crate) async fn import_into(
     } else {
         write(store, source, &history, done).await?;
         redact(store, &history).await?;
-        let memories = ListedMemory::list(store).await?.into_values();
+        let memories = store.list().await?.0.into_values();
         let memories: HashMap<_, _> = memories.map(|memory| (memory.path.clone(), memory)).collect();
         set_expiry(store, &found.items, &memories).await?;
         verify(&mut found, &lacks, &memories);

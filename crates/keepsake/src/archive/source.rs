@@ -1,20 +1,19 @@
 //! What an import reads: an archive, a folder of text files, or another store.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fmt::Display;
 use std::io::Read;
 use std::path::Path;
 use std::{fs, io};
 
 use keepsake_archive::format::{BLOBS, MANIFEST, MAX_CONTENT_BYTES, MEMORIES};
-use keepsake_archive::plan::{ContentOrigin, DestinationMemory, SourceMemory};
+use keepsake_archive::plan::{ContentOrigin, SourceMemory};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Files, Prefix, SourceListing, read_manifest, verify};
 use keepsake_client::Client;
 use keepsake_config::{Failure, cli::Result};
-use keepsake_core::{ContentHash, MemoryPath, Purpose, Timestamp};
+use keepsake_core::{ContentHash, MemoryPath, Purpose};
 use parking_lot::Mutex;
-use serde::Deserialize;
 
 use super::folder::{Folder, describe};
 use super::packed::{MAX_HISTORY_BYTES, Spooled, is_packed};
@@ -24,7 +23,7 @@ use crate::cli::MomentArgs;
 use crate::failures::unreadable;
 use crate::open_folder::Access;
 use crate::people::find_store;
-use crate::store_api::{ReadMemory, StoreApi, WRONG_HASH};
+use crate::store_api::{ListedMemory, ReadMemory, StoreApi, WRONG_HASH};
 
 /// Contents of a folder that are kept in memory after they were verified, so that they are read and
 /// hashed once.
@@ -50,56 +49,6 @@ struct Kept {
 
 const NOT_TEXT: &str = "is not text";
 const OTHER_SOURCE: &str = "is of another source";
-
-/// A memory as an API lists or shows it; other servers omit the optional fields.
-#[derive(Deserialize)]
-pub(crate) struct ListedMemory {
-    pub(crate) id: String,
-    pub(crate) path: String,
-    pub(crate) content: Option<String>,
-    /// Empty on a server that computes none.
-    #[serde(default)]
-    pub(crate) content_sha256: String,
-    #[serde(default)]
-    pub(crate) content_size_bytes: u64,
-    #[serde(default)]
-    pub(crate) memory_version_id: Option<String>,
-    #[serde(default)]
-    pub(crate) updated_at: Option<String>,
-    #[serde(default)]
-    pinned: Option<bool>,
-    #[serde(default)]
-    expiry_time: Option<String>,
-}
-
-impl ListedMemory {
-    /// All memories of a store, by id.
-    pub(super) async fn list(store: &StoreApi) -> Result<BTreeMap<String, Self>> {
-        Ok(store.list(Self::id).await?.0)
-    }
-
-    pub(crate) fn id(&self) -> String {
-        self.id.clone()
-    }
-
-    pub(crate) fn as_destination(&self) -> DestinationMemory {
-        DestinationMemory {
-            id: self.id(),
-            sha256: self.content_sha256.clone(),
-            is_pinned: self.is_pinned(),
-            expires_at: self.expires_at(),
-        }
-    }
-
-    pub(crate) fn is_pinned(&self) -> bool {
-        self.pinned.unwrap_or_default()
-    }
-
-    /// The memory's own expiry time.
-    pub(crate) fn expires_at(&self) -> Option<Timestamp> {
-        self.expiry_time.as_deref().and_then(Timestamp::parse)
-    }
-}
 
 /// What a source has of an item when it is written.
 pub(super) enum SourceContent {
@@ -177,9 +126,9 @@ impl Source {
         prefix: &Prefix,
     ) -> Result<(Self, SourceListing)> {
         let store = other_store(url, args).await?;
-        let listed = ListedMemory::list(&store).await;
+        let listed = store.list().await;
         let listed = listed.map_err(|failure| failure.within(url))?;
-        let found = placed(listed.values(), prefix).map_err(|failure| failure.within(url))?;
+        let found = placed(listed.0.values(), prefix).map_err(|failure| failure.within(url))?;
         Ok((Self::Store(store), found))
     }
 
@@ -192,7 +141,7 @@ impl Source {
                 return Ok(text.map_or_else(SourceContent::Unusable, SourceContent::Text));
             }
         };
-        Ok(match store.read::<ListedMemory>(id, "full").await? {
+        Ok(match store.read(id, "full").await? {
             ReadMemory::Deleted => SourceContent::Deleted,
             ReadMemory::ContentLost(reason) => SourceContent::Unusable(reason),
             ReadMemory::Memory(memory) => {

@@ -6,8 +6,7 @@ use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
 
 use super::server::Server;
-use crate::archive::source::ListedMemory;
-use crate::store_api::{ReadMemory, StoreApi};
+use crate::store_api::{ListedMemory, ReadMemory, StoreApi};
 
 /// The memories of a store, by id.
 pub(super) type Listed = BTreeMap<String, ListedMemory>;
@@ -35,9 +34,9 @@ impl StoreListing {
     pub(super) async fn refresh(&mut self) -> Result<&Listed> {
         let known = self.known.take();
         let listed = match known {
-            Some((listed, Some(place))) => self.store.list_since(ListedMemory::id, listed, place).await,
-            _ if self.is_keepsake => self.store.list(ListedMemory::id).await,
-            _ => self.store.list_once(ListedMemory::id).await.map(|listed| (listed, None)),
+            Some((listed, Some(place))) => self.store.list_since(listed, place).await,
+            _ if self.is_keepsake => self.store.list().await,
+            _ => self.store.list_once().await.map(|listed| (listed, None)),
         };
         let (mut listed, place) = listed.map_err(|failure| failure.within(self.store.client.url()))?;
         self.add_hashes(&mut listed).await?;
@@ -46,8 +45,11 @@ impl StoreListing {
 
     /// Computes the hashes that the server does not state.
     async fn add_hashes(&mut self, listed: &mut Listed) -> Result<()> {
-        let without: Vec<String> =
-            listed.values().filter(|memory| memory.content_sha256.is_empty()).map(ListedMemory::id).collect();
+        let without: Vec<String> = listed
+            .values()
+            .filter(|memory| memory.content_sha256.is_empty())
+            .map(|memory| memory.id.clone())
+            .collect();
         for id in without {
             let Some(memory) = listed.get_mut(&id) else { continue };
             let version = memory.memory_version_id.as_ref().or(memory.updated_at.as_ref()).cloned();
@@ -57,7 +59,7 @@ impl StoreListing {
                 memory.content_sha256.clone_from(sha256);
                 continue;
             }
-            match self.store.read::<ListedMemory>(&id, "full").await? {
+            match self.store.read(&id, "full").await? {
                 ReadMemory::Memory(read) => {
                     let content = read.content.unwrap_or_default();
                     memory.content_sha256 = ContentHash::of(content.as_bytes()).to_string();

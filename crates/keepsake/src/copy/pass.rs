@@ -20,7 +20,7 @@ use super::plan::{self, Base, Deletion, Move, Plan, Rules, TargetMemories, copie
 use super::receipt::Receipt;
 use super::server::{Server, StorePair};
 use crate::archive::now;
-use crate::archive::source::{ListedMemory, Source, placed};
+use crate::archive::source::{Source, placed};
 use crate::archive::upload::{self, Target};
 use crate::failures::{class_of, failure_of};
 use crate::output::Printer;
@@ -360,7 +360,7 @@ async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool> {
 async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletion) -> Result<bool> {
     if let Some(id) = &deletion.source_id {
         // A listing is not one moment: the memory may have been moved during it.
-        match source.store.read::<ListedMemory>(id, "basic").await? {
+        match source.store.read(id, "basic").await? {
             ReadMemory::Deleted => {}
             ReadMemory::Memory(memory) if memory.path != deletion.path.as_str() => {}
             ReadMemory::Memory(_) | ReadMemory::ContentLost(_) => return Ok(false),

@@ -13,7 +13,7 @@ use tokio::sync::Mutex;
 
 use super::plan::KnownMemory;
 use crate::failures::{class_of, failure_of};
-use crate::store_api::{StoreApi, WRONG_HASH};
+use crate::store_api::{ListedMemory, StoreApi, WRONG_HASH};
 
 /// Maximum number of changes on a page.
 pub(super) const MAX_CHANGES: i64 = 1_000;
@@ -93,25 +93,14 @@ pub(super) struct Change {
     pub(super) version_id: VersionId,
 }
 
-#[derive(Deserialize)]
-struct Memory {
-    id: MemoryId,
-    #[serde(rename = "memory_version_id")]
-    version_id: VersionId,
-    path: String,
-    content_sha256: String,
-    content: Option<String>,
-}
-
-impl Memory {
-    fn known(&self) -> Result<KnownMemory> {
-        let hash = self.content_sha256.parse();
-        Ok(KnownMemory {
-            memory_id: self.id,
-            hash: hash.map_err(Failure::of("the server's answer: content_sha256"))?,
-            version_id: Some(self.version_id),
-        })
-    }
+/// What a synchronisation knows of a memory of the server's answer.
+fn known(memory: &ListedMemory) -> Result<KnownMemory> {
+    let version_id = memory.memory_version_id.as_deref().unwrap_or_default();
+    Ok(KnownMemory {
+        memory_id: memory.id.parse().map_err(Failure::of("the server's answer: id"))?,
+        hash: memory.content_sha256.parse().map_err(Failure::of("the server's answer: content_sha256"))?,
+        version_id: Some(version_id.parse().map_err(Failure::of("the server's answer: memory_version_id"))?),
+    })
 }
 
 impl Store {
@@ -127,12 +116,11 @@ impl Store {
 
     /// All memories by path. A server that is wrong or hostile may name any path.
     pub(super) async fn list(&self) -> Result<Memories> {
-        let id_of: fn(&Memory) -> String = |memory| memory.id.to_string();
-        let (listed, place) = self.api.list(id_of).await?;
+        let (listed, place) = self.api.list().await?;
         let place = place.as_deref().and_then(place_of);
         let mut memories = Memories { place, ..Memories::default() };
         for memory in listed.into_values() {
-            let known = memory.known()?;
+            let known = known(&memory)?;
             match MemoryPath::parse(&memory.path) {
                 Ok(path) => drop(memories.known.insert(path, known)),
                 Err(error) => {
@@ -147,7 +135,7 @@ impl Store {
     /// The content of a memory that still is what the plan saw.
     pub(super) async fn content(&self, path: &MemoryPath, memory: KnownMemory) -> Result<String, NotDone> {
         let id = memory.memory_id.to_string();
-        let read: Memory = self.api.get(&["memories", &id], &[]).await.map_err(not_done)?;
+        let read: ListedMemory = self.api.get(&["memories", &id], &[]).await.map_err(not_done)?;
         let content = read.content.unwrap_or_default();
         let hash = ContentHash::of(content.as_bytes()).to_string();
         if read.path != path.as_str() || read.content_sha256 != memory.hash.to_string() {
@@ -162,7 +150,7 @@ impl Store {
     /// The current path of a memory; `None` if it was deleted.
     pub(super) async fn path_of(&self, memory_id: MemoryId) -> Result<Option<MemoryPath>, NotDone> {
         let id = memory_id.to_string();
-        match self.api.get::<Memory>(&["memories", &id], BASIC).await {
+        match self.api.get::<ListedMemory>(&["memories", &id], BASIC).await {
             Ok(memory) => MemoryPath::parse(&memory.path).map(Some).map_err(|error| {
                 NotDone::Refused(format!("its memory moved to {}, but a path {error}", memory.path))
             }),
@@ -226,7 +214,8 @@ impl Store {
     pub(super) async fn create(&self, path: &MemoryPath, content: &str) -> Result<KnownMemory, NotDone> {
         let precondition = json!({"type": "not_exists"});
         let body = json!({"path": path.as_str(), "content": content, "precondition": precondition});
-        Ok(self.api.post::<Memory>(&["memories"], &body).await.map_err(not_done)?.known()?)
+        let created = self.api.post::<ListedMemory>(&["memories"], &body).await;
+        Ok(known(&created.map_err(not_done)?)?)
     }
 
     /// Replaces the content of a memory that still has the expected one.
@@ -241,7 +230,8 @@ impl Store {
 
     async fn update(&self, memory: KnownMemory, fields: Value) -> Result<KnownMemory, NotDone> {
         let (id, hash) = (memory.memory_id.to_string(), memory.hash.to_string());
-        Ok(self.api.update::<Memory>(&id, &hash, fields).await.map_err(not_done)?.known()?)
+        let updated = self.api.update::<ListedMemory>(&id, &hash, fields).await;
+        Ok(known(&updated.map_err(not_done)?)?)
     }
 
     /// Deletes a memory that still has the expected content.
