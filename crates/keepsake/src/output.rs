@@ -20,7 +20,8 @@ pub(crate) use Format::{Action, Actor, Bytes, Count, Flag, Limits, Outcome, Peri
 pub(crate) use foreign::printable;
 pub(crate) use keepsake_core::words::{bytes, counted, limit};
 pub(crate) use terminal::{
-    Stream, answer, confirm, is_interactive, notice, notice_styled, print, print_styled, require_terminal,
+    Stream, answer, confirm, is_interactive, notice, notice_styled, print, print_styled, progress_bar,
+    require_terminal,
 };
 
 #[derive(Debug, Clone)]

@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 
-use indicatif::{HumanCount, ProgressBar, ProgressStyle};
+use indicatif::{HumanCount, ProgressBar};
 use keepsake_archive::report::{Class, Report, ReportEntry};
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use serde_json::{Value, json};
 
 use super::RESULTS;
-use crate::output::{Printer, counted, notice, printable};
+use crate::output::{Printer, counted, notice, printable, progress_bar};
 use crate::people::agent_path;
 
 /// More files with the same result and reason are one row of the table.
@@ -28,13 +28,8 @@ pub(super) struct Progress {
 
 impl Progress {
     pub(super) fn new(done: &'static str, total: u64) -> Self {
-        // Draws nothing unless stderr is a terminal.
-        let bar = ProgressBar::new(total);
         let template = "{msg} {bar:30} {human_pos} of {human_len}, {eta} left";
-        if let Ok(style) = ProgressStyle::with_template(template) {
-            bar.set_style(style);
-        }
-        bar.set_message(done);
+        let bar = progress_bar(ProgressBar::new(total), template).with_message(done);
         Self { bar, done, position: 0 }
     }
 

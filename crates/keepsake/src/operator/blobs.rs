@@ -5,7 +5,7 @@ use std::num::NonZeroU16;
 use std::sync::Arc;
 
 use clap::{Args, Subcommand};
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use keepsake_blobs::BlobUrl;
 use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_engine::{BlobMove, MoveError, MoveReport, SystemClock};
@@ -15,7 +15,7 @@ use serde_json::json;
 use super::verify::print_problems;
 use crate::backends::{self, Backends};
 use crate::cli::OutputArgs;
-use crate::output::{Printer, bytes, counted, print};
+use crate::output::{Printer, bytes, counted, print, progress_bar};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BlobCommand {
@@ -64,11 +64,7 @@ pub(crate) async fn run(args: MoveBlobsArgs) -> Result<()> {
         let from = open(from).await?;
         let to = open(&args.to).await?;
         let job = BlobMove::new(backends.index.clone(), from, to, Arc::new(SystemClock));
-        // Draws nothing unless stderr is a terminal.
-        let bar = ProgressBar::new_spinner();
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}, {elapsed_precise}") {
-            bar.set_style(style);
-        }
+        let bar = progress_bar(ProgressBar::new_spinner(), "{spinner} {msg}, {elapsed_precise}");
         let show = |moved: &MoveReport| {
             bar.set_message(format!(
                 "{} copied, {} there before, {} originals removed",

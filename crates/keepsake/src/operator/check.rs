@@ -16,11 +16,13 @@ use uuid::Uuid;
 
 use crate::backends;
 use crate::cli::OutputArgs;
-use crate::output::{Printer, Text, print};
+use crate::output::{Column, Printer, Text, print};
 
 /// The text of the probe object, and the one whose vector an endpoint computes.
 const PROBE_TEXT: &str = "keepsake config check --connect";
 const PROBE: &[u8] = PROBE_TEXT.as_bytes();
+const COLUMNS: [Column; 4] =
+    [("KEY", "/key", Text), ("STEP", "/step", Text), ("RESULT", "/result", Text), ("ERROR", "/error", Text)];
 /// A server may load its model first.
 const EMBEDDING_LIMIT: Duration = Duration::from_secs(30);
 
@@ -57,10 +59,11 @@ pub(crate) async fn run(args: CheckArgs) -> Result<()> {
     if let (true, Ok(settings)) = (args.connect, &settings) {
         check(settings, &mut report).await;
     }
-    if printer.is_table() {
-        report.print(&printer)?;
-    } else {
+    if !printer.is_table() {
         printer.done(&document(&merged, &report), String::new)?;
+    } else if !report.steps.is_empty() {
+        print("\n")?;
+        printer.items(&report.steps, &COLUMNS, "")?;
     }
     settings?;
     match report.failed {
@@ -167,19 +170,5 @@ impl Report {
 
     fn skipped(&mut self, key: &str, step: &str) {
         self.steps.push(json!({"key": key, "step": step, "result": "skipped", "error": null}));
-    }
-
-    fn print(&self, printer: &Printer) -> Result<()> {
-        if self.steps.is_empty() {
-            return Ok(());
-        }
-        let columns = [
-            ("KEY", "/key", Text),
-            ("STEP", "/step", Text),
-            ("RESULT", "/result", Text),
-            ("ERROR", "/error", Text),
-        ];
-        print("\n")?;
-        printer.items(&self.steps, &columns, "")
     }
 }

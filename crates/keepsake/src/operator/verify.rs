@@ -3,7 +3,7 @@
 use std::num::NonZeroU16;
 
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_core::DirPath;
 use keepsake_engine::{Engine, Problem, Verification};
@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::target::CommandDatabase;
 use crate::cli::OutputArgs;
-use crate::output::{Column, Printer, Text, bytes, counted, items_of};
+use crate::output::{Column, Printer, Text, bytes, counted, items_of, progress_bar};
 
 const COLUMNS: [Column; 5] = [
     ("PROBLEM", "/problem", Text),
@@ -63,11 +63,7 @@ pub(crate) async fn run(args: VerifyArgs) -> Result<()> {
 
 /// The counts and problems, also as JSON; with paths only if requested.
 async fn verify(engine: &Engine, args: &VerifyArgs) -> Result<(Verification, Value)> {
-    // Draws nothing unless stderr is a terminal.
-    let bar = ProgressBar::new(0);
-    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} blobs, {elapsed_precise}") {
-        bar.set_style(style);
-    }
+    let bar = progress_bar(ProgressBar::new(0), "{bar:40} {pos}/{len} blobs, {elapsed_precise}");
     let found = engine
         .verifier
         .run(usize::from(args.concurrency.get()), |progress| {

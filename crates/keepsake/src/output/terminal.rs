@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::io::{BufRead, ErrorKind, IsTerminal, Write};
 
+use indicatif::{ProgressBar, ProgressStyle};
 use keepsake_config::{Failure, cli::Result};
 
 use super::foreign::escaped;
@@ -54,6 +55,14 @@ pub(crate) fn notice(text: &str) {
 #[expect(clippy::print_stderr, reason = "the only place that prints to stderr")]
 pub(crate) fn notice_styled(text: &str) {
     eprint!("{text}");
+}
+
+/// A progress bar or a spinner, which draws nothing unless stderr is a terminal.
+pub(crate) fn progress_bar(bar: ProgressBar, template: &str) -> ProgressBar {
+    match ProgressStyle::with_template(template) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar,
+    }
 }
 
 pub(crate) fn is_interactive() -> bool {

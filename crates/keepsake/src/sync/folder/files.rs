@@ -202,11 +202,7 @@ impl Folder {
     /// Deletes a file that still has the expected content, with directories that
     /// become empty.
     pub(in crate::sync) fn delete(&self, path: &MemoryPath, expected: ContentHash) -> Result<(), NotDone> {
-        let deleted = self.try_delete(path, expected);
-        if matches!(deleted, Ok(true)) {
-            self.remove_empty_parents(&self.place(path));
-        }
-        classify(deleted)
+        self.left(path, self.try_delete(path, expected))
     }
 
     fn try_delete(&self, path: &MemoryPath, expected: ContentHash) -> io::Result<bool> {
@@ -230,11 +226,15 @@ impl Folder {
 
     /// Moves a file to a free path.
     pub(in crate::sync) fn rename(&self, from: &MemoryPath, to: &MemoryPath) -> Result<(), NotDone> {
-        let renamed = self.try_rename(from, to);
-        if matches!(renamed, Ok(true)) {
-            self.remove_empty_parents(&self.place(from));
+        self.left(from, self.try_rename(from, to))
+    }
+
+    /// Removes directories that are empty after a file has left its path.
+    fn left(&self, path: &MemoryPath, done: io::Result<bool>) -> Result<(), NotDone> {
+        if matches!(done, Ok(true)) {
+            self.remove_empty_parents(&self.place(path));
         }
-        classify(renamed)
+        classify(done)
     }
 
     fn try_rename(&self, from: &MemoryPath, to: &MemoryPath) -> io::Result<bool> {
