@@ -1,5 +1,6 @@
-//! Arguments that several commands share.
+//! Arguments that several commands share, and words for a shell.
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -9,8 +10,6 @@ use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_core::{SearchMode, Timestamp, words};
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::Value;
-
-use crate::shell::shell_word;
 
 /// The heading of the options of a connection.
 const CONNECTION: &str = "Connection";
@@ -255,4 +254,16 @@ pub(crate) fn choice<T: Clone + Send + Sync + 'static>(
 ) -> impl TypedValueParser<Value = T> {
     let values = names.iter().map(|(name, help)| PossibleValue::new(name).help(help));
     PossibleValuesParser::new(values).try_map(move |name| parse(&name).ok_or("it has another name"))
+}
+
+/// A text as one word of a shell's command.
+pub(crate) fn shell_quoted(text: &str) -> String {
+    // In single quotes, a shell takes everything but the quote as it is.
+    format!("'{}'", text.replace('\'', r"'\''"))
+}
+
+/// A printable text as one word of a shell.
+pub(crate) fn shell_word(text: &str) -> Cow<'_, str> {
+    let is_plain = |c: char| c.is_alphanumeric() || "/._-:".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) { text.into() } else { shell_quoted(text).into() }
 }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use keepsake_config::{Failure, cli::Result};
 use rustix::process::geteuid;
 
+use crate::cli::shell_word;
 use crate::open_folder::if_there;
 use crate::output::notice;
-use crate::shell::shell_word;
 
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;

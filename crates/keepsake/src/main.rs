@@ -27,7 +27,6 @@ mod operator;
 mod output;
 mod people;
 mod serve;
-mod shell;
 mod signals;
 mod store_api;
 mod store_changes;

@@ -3,24 +3,30 @@
 //! The memories are in a local folder or, through a bridge, on a server. Stdout
 //! has only the protocol; the log goes to stderr.
 
-mod bridge;
 mod stdio;
 
 use std::path::PathBuf;
 
 use clap::Args;
+use keepsake_client::{Client, StatusCode, body_of, from_json};
 use keepsake_config::{Failure, Sources, cli::Result};
 use keepsake_core::slug::slug_of;
 use keepsake_engine::{Engine, PageRequest, Principal, Runner, StoreDraft};
 use keepsake_index::{Store, StoreFilter};
 use keepsake_mcp::{Access, HttpOptions, HttpService};
+use reqwest::header::HeaderMap;
+use serde_json::Value;
 
 use crate::backends::Backends;
 use crate::cli::ServerArgs;
+use crate::people::{connect, find_store};
 use crate::{data_dir, dev, logs, signals};
 
 /// The server URL in a folder's credentials until a server was started.
 const NO_SERVER_YET: &str = "http://127.0.0.1:8080";
+
+/// The variable with the store, if `--store` is not given. It is not a store in a folder.
+const STORE_VARIABLE: &str = "KEEPSAKE_STORE";
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
@@ -48,7 +54,7 @@ pub(crate) async fn run(args: McpArgs) -> Result<()> {
     let is_bridge = args.data_dir.is_none() && (args.server.url.is_some() || args.server.context.is_some());
     let served = async {
         if is_bridge {
-            let bridge = bridge::Bridge::open(&args).await?;
+            let bridge = Bridge::open(&args).await?;
             stdio::serve(stdio::Backend::Server(bridge)).await
         } else {
             embedded(&args).await
@@ -129,4 +135,57 @@ async fn find_or_create_store(
     }
     let draft = StoreDraft { name: name.to_owned(), ..StoreDraft::default() };
     engine.stores.create(principal, draft, None).await
+}
+
+/// A memory store on a server, or the stores of a session's token.
+struct Bridge {
+    client: Client,
+    url: String,
+}
+
+impl Bridge {
+    /// Finds the store, without a message to MCP.
+    async fn open(args: &McpArgs) -> Result<Self> {
+        let (client, of_context) = connect(&args.server)?;
+        // The API key may be a session's token, which has its own stores.
+        let of_context = of_context.filter(|_| args.server.api_key.is_none());
+        let named = args.store.clone().or_else(|| std::env::var(STORE_VARIABLE).ok());
+        let store_id = match named.or(of_context) {
+            Some(store) => Some(find_store(&client, &store).await?),
+            None => None,
+        };
+        let url = match store_id {
+            Some(store_id) => format!("{}/mcp/{store_id}", client.url()),
+            None => format!("{}/mcp", client.url()),
+        };
+        Ok(Self { client, url })
+    }
+
+    async fn ask(&self, headers: HeaderMap, message: Vec<u8>) -> Result<Option<Value>, String> {
+        let response = self
+            .client
+            .http()
+            .post(&self.url)
+            .headers(headers)
+            .body(message)
+            .send()
+            .await
+            .map_err(|error| self.client.unreachable(&error).to_string())?;
+        if let Some(error) = self.client.misdirected(&response) {
+            return Err(error.to_string());
+        }
+        let status = response.status();
+        let body = body_of(response)
+            .await
+            .map_err(|error| format!("the server's answer cannot be read: {error}"))?;
+        if status == StatusCode::ACCEPTED {
+            return Ok(None);
+        }
+        let answer: Value = from_json(&body).map_err(|_| self.client.no_json(status))?;
+        if answer.get("jsonrpc").is_some() {
+            return Ok(Some(answer));
+        }
+        let why = answer["error"]["message"].as_str().unwrap_or("no reason is given");
+        Err(format!("the server answered {status}: {why}"))
+    }
 }

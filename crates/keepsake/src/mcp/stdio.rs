@@ -15,7 +15,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader, Stdin, 
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use super::bridge::Bridge;
+use super::Bridge;
 use crate::output::{Stream, notice};
 
 /// The longest line, far above what a memory may have.

@@ -17,12 +17,11 @@ use tempfile::{NamedTempFile, TempPath};
 
 use super::target::CommandDatabase;
 use crate::backends::of_index;
-use crate::cli::LocalArgs;
+use crate::cli::{LocalArgs, shell_quoted};
 use crate::data_dir::{self, FolderLock, folder_of, with_suffix};
 use crate::logs;
 use crate::open_folder::if_there;
 use crate::output::{Printer, bytes, counted, notice, printable};
-use crate::shell::shell_quoted;
 
 /// The page that says how to back up a bucket.
 const BUCKETS: &str = "docs/operations.md#backing-up-a-bucket";

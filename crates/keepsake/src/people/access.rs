@@ -11,11 +11,10 @@ use serde_json::{Value, json};
 
 use super::connection::{find_store, is_same_server};
 use super::failure_of;
-use crate::cli::{OutputArgs, example};
+use crate::cli::{OutputArgs, example, shell_quoted};
 use crate::contexts::{Context, Contexts};
 use crate::failures::of_client;
 use crate::output::{Flag, Printer, Stream, Text, notice, print};
-use crate::shell::shell_quoted;
 
 const NO_CONTEXT: &str = "there is no context: `keepsake login URL` makes one";
 /// What commands take from the environment instead of the current context.

@@ -14,10 +14,9 @@ use super::connection::Connection;
 use super::memories::{PathArgs, deleted_at, find, missing};
 use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of};
-use crate::cli::{IdsArgs, StoreArgs};
+use crate::cli::{IdsArgs, StoreArgs, shell_word};
 use crate::ids::{MEMORY, VERSION};
 use crate::output::{Actor, Bytes, Column, Count, Stream, Text, Time, actor_id, items_of, notice, printable};
-use crate::shell::shell_word;
 
 const NOT_LISTED: &str = "the versions cannot be listed";
 const VERSIONS: [&str; 1] = ["memory_versions"];

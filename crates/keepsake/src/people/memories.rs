@@ -22,11 +22,10 @@ use super::history::{DiffArgs, LogArgs, ReadersArgs, RedactArgs, RestoreArgs};
 use super::search::SearchArgs;
 use super::undo::OwnChanges;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
-use crate::cli::{MomentArgs, StoreArgs, example, parse_period};
+use crate::cli::{MomentArgs, StoreArgs, example, parse_period, shell_word};
 use crate::failures::unreadable;
 use crate::open_folder::read_at_most;
 use crate::output::{items_of, notice, print, printable};
-use crate::shell::shell_word;
 use crate::signals::EndSignals;
 
 /// The value of `expires_at` for no time.

@@ -11,10 +11,9 @@ use super::connection::Connection;
 use super::names::put_names;
 use super::sessions::find_session;
 use super::{api_path, confirm, put_agent_paths, text_of};
-use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_moment};
+use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_moment, shell_word};
 use crate::ids::{API_KEY, SESSION};
 use crate::output::{Actor, Text, counted, items_of, notice, printable};
-use crate::shell::shell_word;
 
 const NOT_UNDONE: &str = "nothing is known to be taken back";
 /// How often a large undo is asked whether it is done.
