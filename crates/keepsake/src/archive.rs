@@ -24,7 +24,7 @@ use crate::cli::{MomentArgs, StoreArgs, choice};
 use crate::output::{Column, Text};
 
 pub(crate) use export::run as export;
-pub(crate) use import::{now, run as import};
+pub(crate) use import::run as import;
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:

@@ -101,9 +101,7 @@ pub(crate) async fn run(args: CopyArgs) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let (mut copies, begins) = or_end(&ending, Box::pin(open(&args, &printer))).await?;
     if args.dry_run {
-        receipt::print(copies.iter().map(|copy| &copy.receipt), &printer, true, begins.is_ok())?;
-        begins?;
-        return receipt::result(copies.iter().map(|copy| &copy.receipt));
+        return receipt::end(copies.iter().map(|copy| &copy.receipt), &printer, true, begins);
     }
     begins?;
     let first_rounds = or_end(&ending, async {
@@ -124,9 +122,7 @@ pub(crate) async fn run(args: CopyArgs) -> Result<()> {
             done = copy.verify().await;
         }
     }
-    receipt::print(copies.iter().map(|copy| &copy.receipt), &printer, false, done.is_ok())?;
-    done?;
-    receipt::result(copies.iter().map(|copy| &copy.receipt))
+    receipt::end(copies.iter().map(|copy| &copy.receipt), &printer, false, done)
 }
 
 /// Follows all stores until a signal. A store that cannot be followed any more does not end the others.

@@ -7,6 +7,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
+use jiff::Timestamp;
 use keepsake_config::{Failure, cli::Result};
 use rustix::process::geteuid;
 
@@ -205,6 +206,11 @@ pub(crate) fn write_private_file(path: &Path, text: &str) -> io::Result<()> {
     file.sync_all()?;
     std::fs::rename(&temporary, path)?;
     File::open(folder_of(path))?.sync_all()
+}
+
+/// A time in a name; names have the order of their times.
+pub(crate) fn name_of_time(time: Timestamp) -> String {
+    time.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
 pub(crate) fn with_suffix(file: &Path, suffix: &str) -> PathBuf {

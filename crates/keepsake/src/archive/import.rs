@@ -7,7 +7,8 @@ use keepsake_archive::plan::{Destination, OnConflict, decide};
 use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::Prefix;
 use keepsake_config::{Failure, cli::Result};
-use keepsake_core::{MemoryPath, Timestamp};
+use keepsake_core::MemoryPath;
+use keepsake_engine::{Clock, SystemClock};
 
 use super::room::Room;
 use super::source::Source;
@@ -48,7 +49,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<()> {
     let mut outcomes = found.report;
     let (destination, sizes) = read_destination(&store, &mut outcomes).await?;
     let on_conflict = args.on_conflict;
-    let mut steps = decide(found.items, &destination, on_conflict, now(), &mut outcomes);
+    let mut steps = decide(found.items, &destination, on_conflict, SystemClock.now(), &mut outcomes);
     drop(destination);
     let conflicts = outcomes.conflicts().count();
     if on_conflict == OnConflict::Fail && conflicts > 0 {
@@ -72,11 +73,6 @@ pub(crate) async fn run(args: ImportArgs) -> Result<()> {
     }
     report::print(&mut outcomes, &printer, args.dry_run)?;
     report::result(&outcomes)
-}
-
-/// An expiry time is in the future if it is after this time.
-pub(crate) fn now() -> Timestamp {
-    Timestamp::from_micros(jiff::Timestamp::now().as_microsecond())
 }
 
 /// Lists the memories of the destination. Reports the memories whose path is invalid:

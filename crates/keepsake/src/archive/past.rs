@@ -14,10 +14,10 @@ use keepsake_archive::report::{Class, Outcome, Report};
 use keepsake_archive::verified::SourceListing;
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
+use keepsake_engine::{Clock, SystemClock};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::import;
 use super::report::Progress;
 use super::room::Room;
 use super::source::Source;
@@ -76,7 +76,7 @@ pub(crate) async fn import_into(
         let bytes = found.items.iter().map(|item| item.size_bytes).sum();
         room.emptied().check(found.items.len() as u64, bytes)?;
     }
-    let now = import::now();
+    let now = SystemClock.now();
     let lacks: Vec<_> = found.items.iter_mut().map(|item| item.remove_unsettable_expiry(now)).collect();
     if is_dry_run {
         for (item, lacks) in found.items.iter().zip(lacks) {

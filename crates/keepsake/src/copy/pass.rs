@@ -11,6 +11,7 @@ use keepsake_archive::verified::{Prefix, SourceListing};
 use keepsake_client::ClientError;
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::MemoryPath;
+use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
 use super::history;
@@ -19,7 +20,6 @@ use super::not_held::{self, Limits};
 use super::plan::{self, Base, Deletion, Move, Plan, Rules, TargetMemories, copied_of};
 use super::receipt::Receipt;
 use super::server::{Server, StorePair};
-use crate::archive::now;
 use crate::archive::source::{Source, placed};
 use crate::archive::upload::{self, Target};
 use crate::failures::{class_of, failure_of};
@@ -193,7 +193,12 @@ impl StoreCopy {
             }
         }
         let Options { on_conflict, deletes, .. } = self.options;
-        let plan = plan::plan(found, target, &self.base, Rules { on_conflict, deletes, moves, now: now() });
+        let plan = plan::plan(
+            found,
+            target,
+            &self.base,
+            Rules { on_conflict, deletes, moves, now: SystemClock.now() },
+        );
         Ok(plan)
     }
 

@@ -193,16 +193,33 @@ impl Receipt {
     }
 }
 
-/// Prints the receipts: one object in JSON, a table of what is not equal and a sentence for people.
-pub(super) fn print<'a>(
+/// Prints the receipts. Fails if the copy failed, or if something was not copied or is not as it was copied.
+pub(super) fn end<'a>(
     receipts: impl Iterator<Item = &'a Receipt>,
     printer: &Printer,
     is_dry_run: bool,
-    is_complete: bool,
+    done: Result<()>,
 ) -> Result<()> {
     let receipts: Vec<_> = receipts.collect();
+    print(&receipts, printer, is_dry_run, done.is_ok())?;
+    done?;
+    let wrong: usize =
+        receipts.iter().map(|receipt| receipt.number_of("refused") + receipt.number_of("differs")).sum();
+    if wrong == 0 {
+        return Ok(());
+    }
+    if receipts.iter().any(|receipt| receipt.has_conflicts) {
+        return Err(Failure::conflict(format!(
+            "{wrong} memories were not copied: the target has something else"
+        )));
+    }
+    Err(Failure::new(format!("{wrong} memories are not equal")))
+}
+
+/// One object in JSON, a table of what is not equal and a sentence for people.
+fn print(receipts: &[&Receipt], printer: &Printer, is_dry_run: bool, is_complete: bool) -> Result<()> {
     if printer.is_table() {
-        for receipt in &receipts {
+        for receipt in receipts {
             let items: Vec<_> = receipt.items().collect();
             if !items.is_empty() {
                 printer.items(&items, &RESULTS, "")?;
@@ -218,20 +235,4 @@ pub(super) fn print<'a>(
     let receipt =
         json!({"type": "memory_copy", "dry_run": is_dry_run, "complete": is_complete, "stores": stores});
     printer.done(&receipt, String::new)
-}
-
-/// A failure if something was not copied or is not as it was copied.
-pub(super) fn result<'a>(receipts: impl Iterator<Item = &'a Receipt>) -> Result<()> {
-    let (mut wrong, mut has_conflicts) = (0, false);
-    for receipt in receipts {
-        wrong += receipt.number_of("refused") + receipt.number_of("differs");
-        has_conflicts |= receipt.has_conflicts;
-    }
-    match (wrong, has_conflicts) {
-        (0, _) => Ok(()),
-        (_, true) => {
-            Err(Failure::conflict(format!("{wrong} memories were not copied: the target has something else")))
-        }
-        (_, false) => Err(Failure::new(format!("{wrong} memories are not equal"))),
-    }
 }

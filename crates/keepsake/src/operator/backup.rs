@@ -5,11 +5,10 @@ use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use jiff::Timestamp;
 use keepsake_blobs::BlobUrl;
 use keepsake_client::Url;
 use keepsake_config::{Failure, IndexUrl, Settings, cli::Result};
-use keepsake_core::Timestamp;
-use keepsake_engine::{Clock, SystemClock};
 use keepsake_index::{FileContents, FileCounts, FileState, SqliteIndex};
 use secrecy::ExposeSecret;
 use serde_json::{Value, json};
@@ -18,7 +17,7 @@ use tempfile::{NamedTempFile, TempPath};
 use super::target::CommandDatabase;
 use crate::backends::of_index;
 use crate::cli::{LocalArgs, shell_quoted};
-use crate::data_dir::{self, FolderLock, folder_of, with_suffix};
+use crate::data_dir::{self, FolderLock, folder_of, name_of_time, with_suffix};
 use crate::logs;
 use crate::open_folder::if_there;
 use crate::output::{Printer, bytes, counted, notice, printable};
@@ -224,7 +223,7 @@ async fn keep_aside(database: &Path) -> Result<Option<PathBuf>> {
     if exists && SqliteIndex::empty_log(database).await.is_ok_and(|is_empty| !is_empty) {
         return Err(Failure::conflict("another process reads the database: end it, and try again"));
     }
-    let kept = aside_of(database, SystemClock.now());
+    let kept = aside_of(database);
     let failed = || Failure::of(format!("{} cannot be kept as {}", database.display(), kept.display()));
     if exists {
         // A file system without links leaves no database for a moment.
@@ -239,10 +238,8 @@ async fn keep_aside(database: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// A free name with the time: `index.db.replaced-20261120T090000Z`.
-fn aside_of(database: &Path, now: Timestamp) -> PathBuf {
-    let seconds = now.to_rfc3339();
-    let seconds = seconds.split(['.', 'Z']).next().unwrap_or_default().replace(['-', ':'], "");
-    let name = with_suffix(database, &format!(".replaced-{seconds}Z"));
+fn aside_of(database: &Path) -> PathBuf {
+    let name = with_suffix(database, &format!(".replaced-{}", name_of_time(Timestamp::now())));
     let others = (1..).map(|number| with_suffix(&name, &format!(".{number}")));
     std::iter::once(name.clone()).chain(others).find(|name| !name.exists()).unwrap_or(name)
 }

@@ -153,19 +153,16 @@ fn name(path: &str) -> String {
 
 fn summary(counts: &BTreeMap<&'static str, usize>, known: usize, skipped: usize) -> String {
     let count = |names: &[&str]| names.iter().filter_map(|name| counts.get(name)).sum::<usize>();
-    let mut parts = Vec::new();
-    for (number, what) in [
+    let numbers = [
         (count(&["download"]), "downloaded"),
         (count(&["upload"]), "uploaded"),
         (count(&["move_in_folder", "move_in_store"]), "moved"),
         (count(&["delete_in_folder", "delete_in_store"]), "deleted"),
         (count(&["conflict"]), "in conflict"),
         (skipped, "skipped"),
-    ] {
-        if number > 0 {
-            parts.push(format!("{number} {what}"));
-        }
-    }
+    ];
+    let numbers = numbers.into_iter().filter(|(number, _)| *number > 0);
+    let mut parts: Vec<_> = numbers.map(|(number, what)| format!("{number} {what}")).collect();
     if counts.is_empty() {
         parts.insert(0, "nothing to do".to_owned());
     }

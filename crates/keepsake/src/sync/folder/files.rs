@@ -19,6 +19,7 @@ use super::super::PRIVATE_FOLDER;
 use super::super::plan::conflict_path;
 use super::super::store::NotDone;
 use super::Folder;
+use crate::data_dir::name_of_time;
 use crate::open_folder::{Access, FolderEntry, OpenFolder, if_there};
 use crate::output::notice;
 
@@ -317,11 +318,6 @@ impl Folder {
 /// The current time for the name of a kept file.
 pub(in crate::sync) fn time() -> String {
     name_of_time(Timestamp::now())
-}
-
-/// A time in a name; names have the order of their times.
-fn name_of_time(time: Timestamp) -> String {
-    time.strftime("%Y%m%dT%H%M%SZ").to_string()
 }
 
 fn classify(done: io::Result<bool>) -> Result<(), NotDone> {
