@@ -33,13 +33,6 @@ pub(crate) struct Printer {
     now: Timestamp,
 }
 
-/// The first `limit` items of a list, and one more if the list has more.
-#[derive(Debug)]
-pub(crate) struct FirstItems {
-    pub(crate) items: Vec<Value>,
-    pub(crate) limit: usize,
-}
-
 /// A column of a table, or a field of an object: its header, the JSON pointer of the
 /// value in an item, and how the value is shown.
 pub(crate) type Column = (&'static str, &'static str, Format);
@@ -88,9 +81,9 @@ impl Printer {
         }
     }
 
-    /// As [`Printer::items`], for the first items of a list; a table says if there are more.
-    pub(crate) fn first(&self, first: &FirstItems, columns: &[Column], none: &str) -> Result<()> {
-        let (items, limit) = (&first.items, first.limit);
+    /// As [`Printer::items`], for the first `limit` items of a list, and one more if the list has more,
+    /// which a table says.
+    pub(crate) fn first(&self, items: &[Value], limit: usize, columns: &[Column], none: &str) -> Result<()> {
         let has_more = items.len() > limit && self.is_table();
         // With a limit of 0, nothing is shown of a list that is not empty.
         if limit > 0 || !has_more {

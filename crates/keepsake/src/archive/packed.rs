@@ -152,10 +152,9 @@ impl Spooled {
         limit_bytes: u64,
         mut progress: impl FnMut(),
     ) -> Result<Self, UnpackFailure> {
-        let file =
-            tempfile::tempfile().map_err(unusable(&std::env::temp_dir())).map_err(UnpackFailure::Failed)?;
+        let Self { file, mut parts, .. } = Self::new(limit_bytes).map_err(UnpackFailure::Failed)?;
         let failed = |error| UnpackFailure::Failed(Failure::of("the archive cannot be unpacked")(error));
-        let (mut to, mut parts, mut offset) = (BufWriter::new(file), HashMap::new(), 0);
+        let (mut to, mut offset) = (BufWriter::new(file), 0);
         let mut buffer = vec![0; BUFFER_BYTES];
         read_files::<UnpackFailure>(packed, LIMIT, |name, size_bytes, content| {
             let damaged = |reason: String| Damage(format!("{name}: {reason}"));

@@ -13,7 +13,7 @@ use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
 use crate::ids::{STORE, several_named};
-use crate::output::{FirstItems, Printer, notice};
+use crate::output::{Printer, notice};
 use crate::store_api::StoreApi;
 
 /// The API of a server. Its failures begin with what failed, and have the class that
@@ -70,16 +70,15 @@ impl Connection {
         self.client.pages(&self.path(path), query).take(limit).await.map_err(failure_of(failed))
     }
 
-    /// The first `limit` items of a list, for [`Printer::first`].
+    /// The items of a list for [`Printer::first`].
     pub(super) async fn first(
         &self,
         failed: impl Display,
         path: &[&str],
         query: Query<'_>,
         limit: usize,
-    ) -> Result<FirstItems> {
-        let items = self.list(failed, path, query, limit.saturating_add(1)).await?;
-        Ok(FirstItems { items, limit })
+    ) -> Result<Vec<Value>> {
+        self.list(failed, path, query, limit.saturating_add(1)).await
     }
 
     pub(super) async fn post(&self, failed: impl Display, path: &[&str], body: Value) -> Result<Value> {

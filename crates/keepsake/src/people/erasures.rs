@@ -94,7 +94,7 @@ pub(crate) async fn run(command: ErasureCommand) -> Result<()> {
             let connection = Connection::open(&connection)?;
             let failed = "the erasures cannot be listed";
             let erasures = connection.first(failed, &["erasures"], &[], limit).await?;
-            connection.printer.first(&erasures, &COLUMNS, "nothing was erased")
+            connection.printer.first(&erasures, limit, &COLUMNS, "nothing was erased")
         }
         ErasureCommand::Show { connection, erasure } => {
             let connection = Connection::open(&connection)?;

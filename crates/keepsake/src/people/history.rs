@@ -126,10 +126,10 @@ pub(super) async fn log(args: LogArgs) -> Result<()> {
     let mut versions = connection.first(NOT_LISTED, &VERSIONS, &query, args.limit).await?;
     let mut has_moved = false;
     if connection.printer.is_table() {
-        has_moved = mark_moved(&mut versions.items);
-        put_agent_paths(&mut versions.items);
+        has_moved = mark_moved(&mut versions);
+        put_agent_paths(&mut versions);
     }
-    put_names(&connection, args.ids, &mut versions.items, &["/created_by"]).await;
+    put_names(&connection, args.ids, &mut versions, &["/created_by"]).await;
     let mut columns = vec![
         ("VERSION", "/id", Text),
         ("TIME", "/created_at", Time),
@@ -141,7 +141,7 @@ pub(super) async fn log(args: LogArgs) -> Result<()> {
     if has_moved {
         columns.push(("BEFORE", "/previous_path", Text));
     }
-    connection.printer.first(&versions, &columns, "there are no versions")
+    connection.printer.first(&versions, args.limit, &columns, "there are no versions")
 }
 
 /// Adds the previous path to each version that moved its memory, if the version before is listed,

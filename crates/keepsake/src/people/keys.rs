@@ -152,18 +152,16 @@ fn scopes() -> impl TypedValueParser<Value = Scope> {
 
 pub(crate) async fn run(command: KeyCommand) -> Result<()> {
     match command {
-        KeyCommand::List(args) => Box::pin(list(args)).await,
+        KeyCommand::List(args) => {
+            let limit = args.page.limit.map(|limit| limit.to_string());
+            let query = [("limit", limit.as_deref()), ("page", args.page.page.as_deref())];
+            let keys = args.of.call("the API keys cannot be listed", Method::GET, &[], &query, None);
+            let (printer, keys) = Box::pin(keys).await?;
+            printer.page(&keys, &COLUMNS, "there is no API key")
+        }
         KeyCommand::Create(args) => Box::pin(create(args)).await,
         KeyCommand::Revoke(args) => Box::pin(revoke(args)).await,
     }
-}
-
-async fn list(args: ListKeysArgs) -> Result<()> {
-    let limit = args.page.limit.map(|limit| limit.to_string());
-    let query = [("limit", limit.as_deref()), ("page", args.page.page.as_deref())];
-    let failed = "the API keys cannot be listed";
-    let (printer, keys) = args.of.call(failed, Method::GET, &[], &query, None).await?;
-    printer.page(&keys, &COLUMNS, "there is no API key")
 }
 
 /// Creates an API key and prints its secret, once.

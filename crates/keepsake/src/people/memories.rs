@@ -422,20 +422,22 @@ async fn rename(args: MvArgs) -> Result<()> {
     let (from, mut to) = (api_path(&args.from)?, api_path(&args.to)?);
     let connection = Connection::of_store(&args.store).await?;
     let failed = format!("{} was not moved", agent_path(&from));
-    let Some(memory) = find(&connection, &from, "basic").await? else {
-        return rename_directory(&connection, &from, &to, &failed).await;
+    let moved = match find(&connection, &from, "basic").await? {
+        Some(memory) => {
+            if args.to.ends_with('/') {
+                let name = from.rsplit_once('/').map_or(from.as_str(), |(_, name)| name);
+                to = format!("{}/{name}", to.trim_end_matches('/'));
+            }
+            let path = ["memories", text_of(&memory, "id")];
+            connection.post(failed, &path, json!({ "path": to })).await?
+        }
+        None => rename_directory(&connection, &from, &to, &failed).await?,
     };
-    if args.to.ends_with('/') {
-        let name = from.rsplit_once('/').map_or(from.as_str(), |(_, name)| name);
-        to = format!("{}/{name}", to.trim_end_matches('/'));
-    }
-    let path = ["memories", text_of(&memory, "id")];
-    let moved = connection.post(failed, &path, json!({ "path": to })).await?;
     connection.printer.done(&moved, || format!("moved {} to {}\n", agent_path(&from), agent_path(&to)))
 }
 
 /// Moves everything below a directory in one step, as the agents' command does.
-async fn rename_directory(connection: &Connection, from: &str, to: &str, failed: &str) -> Result<()> {
+async fn rename_directory(connection: &Connection, from: &str, to: &str, failed: &str) -> Result<Value> {
     if below(connection, from, "1", &MomentArgs::default()).await?.is_empty() {
         return Err(missing(from));
     }
@@ -446,7 +448,7 @@ async fn rename_directory(connection: &Connection, from: &str, to: &str, failed:
         let reason = printable(text_of(&answer, "content"));
         return Err(Failure::conflict(format!("{failed}: {reason}")));
     }
-    connection.printer.done(&answer, || format!("moved {} to {}\n", agent_path(from), agent_path(to)))
+    Ok(answer)
 }
 
 async fn remove(args: RmArgs) -> Result<()> {

@@ -93,7 +93,7 @@ async fn list(args: &ConnectionArgs, all: bool, limit: usize) -> Result<()> {
         ("STATUS", "/status", Text),
         ("CREATED", "/created_at", Time),
     ];
-    connection.printer.first(&sessions, &columns, "there is no session")
+    connection.printer.first(&sessions, limit, &columns, "there is no session")
 }
 
 async fn show(args: SessionArgs) -> Result<()> {
@@ -193,14 +193,14 @@ pub(crate) async fn show_audit(args: AuditLogArgs) -> Result<()> {
     let query = [("action", args.action.as_deref())];
     let failed = "the audit cannot be listed";
     let mut entries = connection.first(failed, &["audit"], &query, args.limit).await?;
-    put_names(&connection, args.ids, &mut entries.items, &["/actor", "/object/id"]).await;
+    put_names(&connection, args.ids, &mut entries, &["/actor", "/object/id"]).await;
     let columns = [
         ("TIME", "/created_at", Time),
         ("ACTOR", "/actor", Actor),
         ("ACTION", "/action", Action),
         ("OBJECT", "/object/id", Text),
     ];
-    connection.printer.first(&entries, &columns, "the audit has no entries")
+    connection.printer.first(&entries, args.limit, &columns, "the audit has no entries")
 }
 
 /// Shows the size of every memory store, and their sum.
