@@ -196,12 +196,10 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
 
 /// A time, a date, which means its midnight in UTC, or a period before now.
 pub(crate) fn parse_moment(text: &str) -> Result<Timestamp, String> {
-    match Timestamp::parse(text) {
-        Some(at) => Ok(at),
-        None => match parse_period(text) {
-            Ok(period) if !period.is_zero() => Ok(SystemClock.now().minus(period)),
-            _ => Err("a time is a date, a time in RFC 3339, or a period before now, such as 2h".to_owned()),
-        },
+    match (Timestamp::parse(text), parse_period(text)) {
+        (Some(at), _) => Ok(at),
+        (None, Ok(period)) if !period.is_zero() => Ok(SystemClock.now().minus(period)),
+        _ => Err("a time is a date, a time in RFC 3339, or a period before now, such as 2h".to_owned()),
     }
 }
 

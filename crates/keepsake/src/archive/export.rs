@@ -10,7 +10,6 @@ use keepsake_archive::format::{INDEX, MANIFEST, Manifest, VERSIONS};
 use keepsake_archive::verified::{Prefix, read_manifest, verify};
 use keepsake_config::{Failure, cli::Result};
 use rustix::fs::fstat;
-use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -143,13 +142,8 @@ pub(super) fn is_unfinished(folder: &Folder) -> bool {
     folder.read(MARKER, MAX_MARKER_BYTES).is_ok_and(|text| is_marker(&text))
 }
 
-#[derive(Serialize, Deserialize)]
-struct Marker {
-    memory_store_id: String,
-}
-
 fn is_marker(text: &[u8]) -> bool {
-    serde_json::from_slice::<Marker>(text).is_ok()
+    serde_json::from_slice::<Value>(text).is_ok_and(|marker| marker["memory_store_id"].is_string())
 }
 
 /// The name of an unfinished export's folder. There may be something else of this name.
@@ -208,7 +202,7 @@ impl PartialExport {
             marker => marker.map_err(unusable(&path))?,
         };
         let mut marker = lock(&folder, marker).map_err(unusable(&path))?.ok_or_else(in_use)?;
-        let text = json!(Marker { memory_store_id: store_id.to_owned() }).to_string();
+        let text = json!({ "memory_store_id": store_id }).to_string();
         marker.write_all(text.as_bytes()).map_err(unusable(&path))?;
         let partial = Self { path, marker };
         // Another export may have ended since the first look.

@@ -52,9 +52,8 @@ pub(super) async fn run(
     steps: &[ImportStep],
     report: &mut Report,
 ) -> Result<()> {
-    let target = Target { store, takes_batches: true };
     let (mut progress, mut done) = (Progress::new("imported", steps.len() as u64), 0);
-    let written = write(target, source, steps, |written| {
+    let written = write(store, true, source, steps, |written| {
         done += 1;
         progress.add(1);
         let lost = || Outcome::refused(Class::Rule, "was deleted during the import");
@@ -69,13 +68,6 @@ pub(super) async fn run(
     })
 }
 
-#[derive(Clone, Copy)]
-pub(crate) struct Target<'a> {
-    pub(crate) store: &'a StoreApi,
-    /// Whether the server is a Keepsake.
-    pub(crate) takes_batches: bool,
-}
-
 pub(crate) struct WrittenStep<'a> {
     pub(crate) step: &'a ImportStep,
     /// The hash of the content that was sent, which may be newer than that of the plan.
@@ -84,14 +76,16 @@ pub(crate) struct WrittenStep<'a> {
     pub(crate) outcome: Option<Outcome>,
 }
 
-/// Carries out the steps, and passes each one on. Steps before a failure are done.
+/// Carries out the steps, and passes each one on. Steps before a failure are done. Only a Keepsake takes
+/// batches.
 pub(crate) async fn write<'a>(
-    target: Target<'a>,
+    store: &'a StoreApi,
+    takes_batches: bool,
     source: &'a Source,
     steps: &'a [ImportStep],
     mut each: impl FnMut(WrittenStep<'a>),
 ) -> Result<()> {
-    let (mut waiting, max_in_flight): (VecDeque<&[ImportStep]>, _) = if target.takes_batches {
+    let (mut waiting, max_in_flight): (VecDeque<&[ImportStep]>, _) = if takes_batches {
         (batches(steps).collect(), MAX_BATCHES_IN_FLIGHT)
     } else {
         (steps.chunks(1).collect(), MAX_SINGLE_WRITES_IN_FLIGHT)
@@ -101,7 +95,7 @@ pub(crate) async fn write<'a>(
         while in_flight.len() < max_in_flight
             && let Some(batch) = waiting.pop_front()
         {
-            in_flight.push(send(target, source, batch));
+            in_flight.push(send(store, takes_batches, source, batch));
         }
         let Some(sent) = in_flight.next().await else {
             return Ok(());
@@ -123,7 +117,12 @@ enum SentBatch<'a> {
     TooLarge(&'a [ImportStep]),
 }
 
-async fn send<'a>(target: Target<'a>, source: &Source, steps: &'a [ImportStep]) -> Result<SentBatch<'a>> {
+async fn send<'a>(
+    store: &StoreApi,
+    takes_batches: bool,
+    source: &Source,
+    steps: &'a [ImportStep],
+) -> Result<SentBatch<'a>> {
     let contents = iter(steps).map(|step| source.content(&step.item));
     let contents: Vec<_> = contents.buffered(MAX_READS_IN_FLIGHT).try_collect().await?;
     let mut written = Vec::with_capacity(steps.len());
@@ -144,17 +143,17 @@ async fn send<'a>(target: Target<'a>, source: &Source, steps: &'a [ImportStep]) 
     if sent.is_empty() {
         return Ok(SentBatch::Done(written));
     }
-    if !target.takes_batches {
+    if !takes_batches {
         for ((step, sha256), operation) in sent.into_iter().zip(operations) {
-            let outcome = write_one(target, step, operation).await?;
+            let outcome = write_one(store, step, operation).await?;
             written.push(WrittenStep { step, sha256, outcome });
         }
         return Ok(SentBatch::Done(written));
     }
     let body = json!({"atomic": false, "operations": operations});
-    let path = target.store.path(&["memories", "batch"]);
+    let path = store.path(&["memories", "batch"]);
     let without_memories = [("memories", Some("false"))];
-    match target.store.client.send::<Answer>(Method::POST, &path, &without_memories, Some(&body)).await {
+    match store.client.send::<Answer>(Method::POST, &path, &without_memories, Some(&body)).await {
         Ok(answer) if answer.data.len() == sent.len() => {
             let results = answer.data.into_iter().map(|result| Some(outcome_of(result)));
             let results = sent.into_iter().zip(results);
@@ -180,7 +179,7 @@ async fn send<'a>(target: Target<'a>, source: &Source, steps: &'a [ImportStep]) 
 
 /// Sends an operation of a batch as a separate call, with the fields of the official API. `None`:
 /// it is unknown whether the write was applied.
-async fn write_one(target: Target<'_>, step: &ImportStep, mut operation: Value) -> Result<Option<Outcome>> {
+async fn write_one(store: &StoreApi, step: &ImportStep, mut operation: Value) -> Result<Option<Outcome>> {
     if let Some(fields) = operation.as_object_mut() {
         fields.retain(|name, _| ["path", "content", "precondition"].contains(&name.as_str()));
     }
@@ -188,7 +187,7 @@ async fn write_one(target: Target<'_>, step: &ImportStep, mut operation: Value) 
         None => (vec!["memories"], Outcome::Created),
         Some(existing) => (vec!["memories", &existing.id], Outcome::Replaced),
     };
-    let written = target.store.post::<Value>(&path, &operation).await;
+    let written = store.post::<Value>(&path, &operation).await;
     match written {
         Ok(_) => Ok(Some(done)),
         Err(error) if error.is_outcome_unknown() => Ok(None),

@@ -21,7 +21,7 @@ use super::plan::{self, Base, Deletion, Move, Plan, Rules, TargetMemories, copie
 use super::receipt::Receipt;
 use super::server::{Server, StorePair};
 use crate::archive::source::{Source, placed};
-use crate::archive::upload::{self, Target};
+use crate::archive::upload;
 use crate::failures::{class_of, failure_of};
 use crate::output::Printer;
 use crate::people::agent_path;
@@ -246,7 +246,6 @@ impl StoreCopy {
             self.base.remove(path);
         }
         let source = Source::Store(self.source.store.clone());
-        let to = Target { store: &target.store, takes_batches: target.is_keepsake };
         // Those that are not done if the pass is broken off.
         let planned = steps.iter().map(|step| &step.item);
         self.unsure.extend(
@@ -254,7 +253,7 @@ impl StoreCopy {
         );
         let (base, unsure) = (&mut self.base, &mut self.unsure);
         let (refused, receipt) = (&mut self.refused, &mut self.receipt);
-        let written = upload::write(to, &source, &steps, |written| {
+        let written = upload::write(&target.store, target.is_keepsake, &source, &steps, |written| {
             let item = &written.step.item;
             let copied = written.sha256.and_then(|sha256| copied_of(item, sha256.to_string()));
             match written.outcome {
