@@ -143,25 +143,20 @@ pub(crate) fn of_index(what: String) -> impl FnOnce(IndexError) -> Failure {
 
 /// Migrates a database to the schema of this binary; returns what changed.
 pub(crate) async fn migrate(url: &IndexUrl, distributes: bool) -> Result<MigrationReport> {
-    match url {
+    let migrated = match url {
         IndexUrl::Sqlite { url, .. } if distributes => {
-            Err(Failure::new(format!("the database {url} is a file, which cannot be distributed")))
+            let text = format!("the database {url} is a file, which cannot be distributed");
+            return Err(Failure::new(text));
         }
         IndexUrl::Sqlite { url, file } => {
             data_dir::make_private_file(file)?;
             let _lock = FolderLock::take(file)?;
-            SqliteIndex::migrate(url)
-                .await
-                .map_err(of_index(format!("the database {url} cannot be migrated")))
+            SqliteIndex::migrate(url).await
         }
-        IndexUrl::Postgres(secret) => {
-            let secret = secret.expose_secret();
-            let migrated = if distributes {
-                PostgresIndex::migrate_distributed(secret).await
-            } else {
-                PostgresIndex::migrate(secret).await
-            };
-            migrated.map_err(of_index(format!("the database {url} cannot be migrated")))
+        IndexUrl::Postgres(url) if distributes => {
+            PostgresIndex::migrate_distributed(url.expose_secret()).await
         }
-    }
+        IndexUrl::Postgres(url) => PostgresIndex::migrate(url.expose_secret()).await,
+    };
+    migrated.map_err(of_index(format!("the database {url} cannot be migrated")))
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs, StoreNameArgs};
 use crate::contexts::Contexts;
 use crate::output::{print, text_of};
-use crate::people::{api_path, connect, open_store};
+use crate::people::{api_folder, connect, open_store};
 
 /// Names the shell that asks.
 const VARIABLE: &str = "_KEEPSAKE_COMPLETE";
@@ -129,7 +129,7 @@ fn paths(begun: &OsStr, is_quoted: bool) -> Vec<CompletionCandidate> {
             named: StoreNameArgs { store: option(&words, &["--store", "-s"], "KEEPSAKE_STORE") },
         };
         let store = open_store(&store).await.ok()?;
-        let prefix = format!("{}/", api_path(directory).ok()?.trim_end_matches('/'));
+        let prefix = api_folder(directory).ok()?;
         let path = store.path(&["memories"]);
         let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some("1"))];
         store.client.pages(&path, &query).take::<Value>(MAX_CANDIDATES).await.ok()

@@ -39,6 +39,11 @@ pub(crate) fn api_path(path: &str) -> Result<String> {
     Ok(format!("/{}", nfc(below.trim_matches('/'))))
 }
 
+/// As [`api_path`], of a folder: the path ends with `/`.
+pub(crate) fn api_folder(path: &str) -> Result<String> {
+    api_path(path).map(|path| format!("{}/", path.trim_end_matches('/')))
+}
+
 /// The directory of all memories in the paths of agents.
 const AGENT_ROOT: &str = "/memories";
 

@@ -83,10 +83,8 @@ impl CommandDatabase {
 
 pub(super) enum OperatorApi {
     /// The database, with the lock of its folder if it is a SQLite file.
-    Database {
-        engine: Engine,
-        backends: Box<Backends>,
-    },
+    Database { engine: Engine, backends: Box<Backends> },
+    /// A server's operator listener.
     Server(Client),
 }
 

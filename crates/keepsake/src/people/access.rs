@@ -152,25 +152,17 @@ pub(crate) async fn run_context(command: ContextCommand) -> Result<()> {
 }
 
 fn list(contexts: &Contexts, output: OutputArgs) -> Result<()> {
-    let rows: Vec<_> = contexts
-        .contexts
-        .iter()
-        .map(|(name, context)| {
-            json!({
-                "current": contexts.current.as_ref() == Some(name),
-                "name": name,
-                "url": context.url,
-                "store": context.store,
-            })
-        })
-        .collect();
+    let rows = contexts.contexts.iter().map(|(name, context)| {
+        let is_current = contexts.current.as_ref() == Some(name);
+        json!({ "current": is_current, "name": name, "url": context.url, "store": context.store })
+    });
     let columns = [
         ("CURRENT", "/current", Flag),
         ("NAME", "/name", Text),
         ("URL", "/url", Text),
         ("STORE", "/store", Text),
     ];
-    Printer::new(output.output).items(&rows, &columns, NO_CONTEXT)
+    Printer::new(output.output).items(&rows.collect::<Vec<_>>(), &columns, NO_CONTEXT)
 }
 
 async fn select(mut contexts: Contexts, name: String, store: Option<String>, path: &Path) -> Result<()> {

@@ -8,8 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::connection::{Connection, find_store};
 use super::stores::parse_pair;
-use super::undo::folder;
-use super::{confirm, text_of};
+use super::{api_folder, confirm, text_of};
 use crate::cli::{ConnectionArgs, example, given};
 use crate::ids::ERASURE;
 use crate::output::{Bytes, Column, Count, Text, Time, bytes, counted, notice, printable};
@@ -123,7 +122,7 @@ pub(crate) async fn erase(args: EraseArgs) -> Result<()> {
         }
         store_id = Some(id);
     }
-    let under = args.under.as_deref().map(folder).transpose()?;
+    let under = args.under.as_deref().map(api_folder).transpose()?;
     if let Some(under) = &under {
         what = format!("every memory of {what} that was ever in {}", printable(under));
     }

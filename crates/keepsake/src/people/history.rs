@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::connection::Connection;
-use super::memories::{PathArgs, deleted_at, find, missing};
+use super::memories::{PathArgs, find, last_deleted, missing};
 use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{IdsArgs, StoreArgs, shell_word};
@@ -167,10 +167,8 @@ async fn memory_at(connection: &Connection, path: &str) -> Result<String> {
     if let Some(memory) = find(connection, path, "basic").await? {
         return Ok(text_of(&memory, "id").to_owned());
     }
-    match deleted_at(connection, path).await?.as_slice() {
-        [deleted, ..] => Ok(text_of(deleted, "memory_id").to_owned()),
-        [] => Err(missing(path)),
-    }
+    let deleted = last_deleted(connection, path).await?.ok_or_else(|| missing(path))?;
+    Ok(text_of(&deleted, "memory_id").to_owned())
 }
 
 pub(super) async fn diff(args: DiffArgs) -> Result<()> {
@@ -314,10 +312,8 @@ async fn restorable(connection: &Connection, given: &str) -> Result<String> {
             shell_word(&agent_path(&path))
         )));
     }
-    match deleted_at(connection, &path).await?.as_slice() {
-        [deleted, ..] => Ok(text_of(deleted, "memory_version_id").to_owned()),
-        [] => Err(missing(&path)),
-    }
+    let deleted = last_deleted(connection, &path).await?.ok_or_else(|| missing(&path))?;
+    Ok(text_of(&deleted, "memory_version_id").to_owned())
 }
 
 pub(super) async fn restore(args: RestoreArgs) -> Result<()> {

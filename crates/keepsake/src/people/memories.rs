@@ -250,13 +250,10 @@ async fn get_at(connection: &Connection, path: &str, view: &str, moment: &Moment
     if moment.is_past() {
         return Err(Failure::not_found(format!("{shown}: there was no such memory then")));
     }
-    let deleted = deleted_at(connection, path).await.unwrap_or_default();
-    let Some(deleted) = deleted.first() else {
-        return Err(missing(path));
-    };
+    let deleted = last_deleted(connection, path).await.ok().flatten().ok_or_else(|| missing(path))?;
     Err(Failure::not_found(format!(
         "{shown} was deleted {}; `keepsake memory restore {}` brings it back",
-        connection.printer.relative(text_of(deleted, "deleted_at")),
+        connection.printer.relative(text_of(&deleted, "deleted_at")),
         shell_word(&shown)
     )))
 }
@@ -265,11 +262,11 @@ pub(super) fn missing(path: &str) -> Failure {
     Failure::not_found(format!("{}: there is no such memory", agent_path(path)))
 }
 
-/// The memories that were at a path when they were deleted and can be restored, the last deleted
-/// first.
-pub(super) async fn deleted_at(connection: &Connection, path: &str) -> Result<Vec<Value>> {
+/// The memory that was the last one deleted at a path, if it can be restored.
+pub(super) async fn last_deleted(connection: &Connection, path: &str) -> Result<Option<Value>> {
     let failed = format!("{} cannot be read", agent_path(path));
-    connection.list(failed, &["memories", "deleted"], &[("path", Some(path))], 1).await
+    let deleted = connection.list(failed, &["memories", "deleted"], &[("path", Some(path))], 1).await?;
+    Ok(deleted.into_iter().next())
 }
 
 async fn below(

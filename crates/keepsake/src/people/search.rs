@@ -11,7 +11,7 @@ use keepsake_engine::{MeaningReason, SearchMeaning};
 use serde_json::Value;
 
 use super::connection::{Connection, named_stores};
-use super::{agent_path, api_path, failure_of, text_of};
+use super::{agent_path, api_folder, failure_of, text_of};
 use crate::cli::StoreArgs;
 use crate::output::{items_of, notice, print_styled, printable};
 
@@ -42,10 +42,7 @@ pub(crate) struct SearchArgs {
 }
 
 pub(super) async fn search(args: SearchArgs) -> Result<()> {
-    let prefix = match &args.path {
-        Some(path) => Some(format!("{}/", api_path(path)?.trim_end_matches('/'))),
-        None => None,
-    };
+    let prefix = args.path.as_deref().map(api_folder).transpose()?;
     let (words, limit) = (args.query.join(" "), args.limit.to_string());
     let query = [
         ("query", Some(words.as_str())),

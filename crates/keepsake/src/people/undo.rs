@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::names::put_names;
 use super::sessions::find_session;
-use super::{api_path, confirm, put_agent_paths, text_of};
+use super::{api_folder, confirm, put_agent_paths, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_moment, shell_word};
 use crate::ids::{API_KEY, SESSION};
 use crate::output::{Actor, Text, counted, items_of, notice, printable};
@@ -129,10 +129,8 @@ pub(crate) async fn run(args: UndoArgs) -> Result<()> {
         let undo = connection.delete("the undo was not cancelled", &["undo", undo_id], &[]).await?;
         return connection.printer.done(&undo, || {
             let (status, left) = (text_of(&undo, "status"), undo["left"].as_u64().unwrap_or_default());
-            format!(
-                "{status}: {} were changed, {left} are left\n",
-                counted(made(&undo).saturating_sub(left), "memory")
-            )
+            let changed = counted(made(&undo).saturating_sub(left), "memory");
+            format!("{status}: {changed} were changed, {left} are left\n")
         });
     }
     let mut body = given(json!({
@@ -141,7 +139,7 @@ pub(crate) async fn run(args: UndoArgs) -> Result<()> {
         "user_id": args.user,
         "service_account_id": args.service_account,
         "created_at": period(args.since, args.until),
-        "path_prefix": args.under.as_deref().map(folder).transpose()?,
+        "path_prefix": args.under.as_deref().map(api_folder).transpose()?,
         "after_seq": args.after_seq,
         "until_seq": args.until_seq,
         "overwrite": args.overwrite.then_some(true),
@@ -167,7 +165,7 @@ pub(super) async fn restore(args: RestoreStoreArgs) -> Result<()> {
     let body = given(json!({
         "at": args.at.map(Timestamp::to_rfc3339),
         "at_seq": args.at_seq,
-        "path_prefix": args.under.as_deref().map(folder).transpose()?,
+        "path_prefix": args.under.as_deref().map(api_folder).transpose()?,
     }));
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     carry_out(&connection, "restore", body, &args.sure).await
@@ -348,10 +346,4 @@ fn in_words(undo: &Value) -> String {
 fn period(since: Option<Timestamp>, until: Option<Timestamp>) -> Option<Value> {
     let (since, until) = (since.map(Timestamp::to_rfc3339), until.map(Timestamp::to_rfc3339));
     (since.is_some() || until.is_some()).then(|| given(json!({ "gte": since, "lte": until })))
-}
-
-/// A folder as agents see it, as the API names it.
-pub(super) fn folder(path: &str) -> Result<String> {
-    let path = api_path(path)?;
-    Ok(if path == "/" { path } else { format!("{path}/") })
 }
