@@ -120,7 +120,9 @@ impl Store {
         let place = place.as_deref().and_then(place_of);
         let mut memories = Memories { place, ..Memories::default() };
         for memory in listed.into_values() {
-            let known = known(&memory)?;
+            // As any malformed item of a list.
+            let malformed = |failure: Failure| Failure::usage(failure.to_string());
+            let known = known(&memory).map_err(malformed)?;
             match MemoryPath::parse(&memory.path) {
                 Ok(path) => drop(memories.known.insert(path, known)),
                 Err(error) => {
