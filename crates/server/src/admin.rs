@@ -77,8 +77,8 @@ pub struct OperatorOptions {
     pub server: ServerOptions,
 }
 
-/// The operator as the audit names it: the holder of the token, unless a local command with database
-/// access made the request.
+/// The engine, and the operator as the audit names it: the holder of the token, unless a local command
+/// with database access made the request.
 struct OperatorCaller(Engine, Auditor);
 
 impl FromRequestParts<Engine> for OperatorCaller {
