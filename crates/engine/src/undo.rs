@@ -20,7 +20,7 @@ mod work;
 use std::sync::Arc;
 
 use keepsake_core::schemas::MemoryUndoType;
-use keepsake_core::{MemoryUndoId, ObjectKind, Refused, StoreId, TenantId, VersionId};
+use keepsake_core::{MemoryPath, MemoryUndoId, ObjectKind, Refused, StoreId, TenantId, VersionId};
 use keepsake_index::{
     Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection,
     Version,
@@ -189,7 +189,8 @@ impl Undos {
         self.context.run_to_end(async move { undos.carry_out(&owner, wanted).await }).await
     }
 
-    /// The plan of the undo, with the refusal of the store's tests if they would not hold.
+    /// The plan of the undo, with the refusal if it changes a setting that the credential may not change, or if the
+    /// store's tests would not hold.
     async fn plan(&self, principal: &Principal, wanted: Wanted) -> Result<MemoryUndo, EngineError> {
         let Wanted { store_id, source, .. } = wanted;
         let _slot = self.pages.take(principal.tenant_id).await?;
@@ -202,13 +203,15 @@ impl Undos {
             let plan = change.plan(&found);
             let outcome = UndoOutcome::of(plan.iter().map(PlannedStep::step).collect());
             let is_small = is_one_commit(&plan);
+            let setting = plan.iter().find_map(PlannedStep::setting).cloned();
             drop(plan);
-            (change, outcome, is_small)
+            (change, outcome, is_small, setting)
         });
-        let (change, mut outcome, is_small) = computed.await?;
+        let (change, mut outcome, is_small, setting) = computed.await?;
         let tests = self.tests.stored(principal, store_id).await?;
-        let mut refusal = None;
-        if let Some(gate) = tests.gate().filter(|_| outcome.counts.made() > 0) {
+        let refused = refusal_of_setting(principal, setting).map(|refused| refused.to_string());
+        let mut refusal = refused.map(|message| UndoRefusal { message, tests: Vec::new() });
+        if let Some(gate) = tests.gate().filter(|_| refusal.is_none() && outcome.counts.made() > 0) {
             if is_small {
                 // The plan is that of the state that is tested.
                 let (read, proposal) = write.preview(&change).await?;
@@ -250,8 +253,8 @@ impl Undos {
         });
         let (change, is_small, setting, parts) = planned.await?;
         if !is_small {
-            if let Some(path) = setting.filter(|_| principal.require(Scope::StoresAdmin).is_err()) {
-                return Err(Refused::Setting { path: path.as_str().to_owned() }.into());
+            if let Some(refused) = refusal_of_setting(principal, setting) {
+                return Err(refused.into());
             }
             // Its commits are made one after the other, so the outcome cannot be tested first.
             if self.tests.stored(principal, store_id).await?.gate().is_some() {
@@ -394,6 +397,12 @@ fn require(principal: &Principal, store_id: StoreId) -> Result<(), EngineError> 
     principal.require_writable(store_id)?;
     principal.require(Scope::MemoryRead)?;
     principal.require_no_session()
+}
+
+/// The refusal of a plan that changes a setting of the store, if the credential may not change it.
+fn refusal_of_setting(principal: &Principal, setting: Option<MemoryPath>) -> Option<Refused> {
+    let path = setting.filter(|_| principal.require(Scope::StoresAdmin).is_err())?;
+    Some(Refused::Setting { path: path.as_str().to_owned() })
 }
 
 /// Whether a plan is small enough for one commit.

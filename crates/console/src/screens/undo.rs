@@ -61,7 +61,7 @@ struct Plan {
     counts: Vec<(&'static str, String)>,
     /// Memories that change.
     made: u64,
-    /// Why the tests of the store do not allow the plan.
+    /// Why the plan would be refused.
     refusal: Option<String>,
     not_shown: u64,
 }

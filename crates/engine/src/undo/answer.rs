@@ -54,7 +54,8 @@ pub struct MemoryUndo {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub seq: Option<u64>,
-    /// Why the tests of the store do not allow the plan; only there with `dry_run` if they do not.
+    /// Why the plan would be refused: the tests of the store do not allow it, or it changes a setting of the store
+    /// that the credential may not change. Only there with `dry_run` if it would be.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = UndoRefusal, required = false)]
     pub refusal: Option<UndoRefusal>,
@@ -74,7 +75,8 @@ pub struct MemoryUndo {
 pub struct UndoRefusal {
     /// The message of the error.
     pub message: String,
-    /// The first of the tests that would not hold; none if the plan needs several commits, which no gate takes.
+    /// The first of the tests that would not hold; none if the plan changes a setting, or needs several commits, which
+    /// no gate takes.
     #[schema(max_items = 20)]
     pub tests: Vec<TestResult>,
 }

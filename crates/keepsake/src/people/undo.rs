@@ -284,7 +284,7 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
     connection.printer.done(&done, || format!("{}\n", in_words(&done)))
 }
 
-/// Fails if the tests of the store do not allow a plan.
+/// Fails if a plan would be refused.
 fn allowed(plan: &Value) -> Result<()> {
     match plan["refusal"]["message"].as_str() {
         Some(message) => Err(Failure::new(format!("this would be refused: {message}"))),

@@ -139,6 +139,16 @@ async fn writes_are_attributed_to_the_tokens_subject() {
     let ci = json!({"type": "service_account_actor", "service_account_id": "ci"});
     assert_eq!(actors("").await, [user("ada@example.com"), user("grace"), ci.clone()]);
     assert_eq!(actors("?service_account_id=ci").await, [ci]);
+    // The plan of an undo says that its caller may not change a setting any more.
+    let store = Store::of(&client, &tenant);
+    let ada = |scope: &str| client.with_key(&issuers.person(&id, &json!({"scope": scope})));
+    let admin = store.seen_by(&ada("memory:read memory:write stores:admin"));
+    admin.create("/.keepsake/x", "x").await;
+    let (seen, undo) = (ada("memory:read memory:write"), format!("{}/undo", store.path));
+    let wanted = |dry_run: bool| json!({"user_id": "ada@example.com", "dry_run": dry_run});
+    let plan = ok(&seen.post(&undo, &wanted(true)).await);
+    let error = refused(&seen.post(&undo, &wanted(false)).await, 403, "permission_error");
+    assert_eq!(plan["refusal"]["message"], error["message"]);
     // The last use of the key is recorded, although it only read.
     server.end().await;
     let last_used = deployment.number("SELECT last_used_at FROM api_key").await;
