@@ -167,11 +167,10 @@ impl Undos {
         if undo.actor.as_ref() != principal.actor() {
             principal.require(Scope::StoresAdmin)?;
         }
-        if jobs.cancel(key, self.context.now()).await?
+        if jobs.cancel(key).await?
             && let Some((undo, parts)) = jobs.find(key).await?
-            && let Some(next) = parts.iter().find(|part| !part.is_done)
         {
-            work::record_last_part(&self.shared, key, principal, (&undo, next)).await?;
+            work::record_last_part(&self.shared, key, principal, (&undo, &parts)).await?;
         }
         self.get(principal, store_id, undo_id).await
     }
@@ -367,7 +366,7 @@ impl Undos {
             dry_run: false,
             id: Some(undo.undo_id),
             status: Some(status),
-            error: undo.error.clone(),
+            error: undo.error.clone().filter(|_| !undo.is_cancelled),
             seq: None,
             refusal: None,
             counts,

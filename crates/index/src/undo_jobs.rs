@@ -15,7 +15,7 @@ use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
 
 const HAS_OPEN: &str = "SELECT EXISTS (SELECT 1 FROM memory_undo \
-    WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NULL)";
+    WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NULL AND NOT is_cancelled)";
 
 const INSERT: &str = "INSERT INTO memory_undo (tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until, is_cancelled) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, false)";
@@ -52,12 +52,13 @@ const HOLD: &str = "UPDATE memory_undo SET lease_until = $4 \
     AND (lease_until <= $5 OR lease_until > $4 + $4 - $5)";
 
 const RENEW: &str = "UPDATE memory_undo SET lease_until = $4, failing_since = NULL \
-    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $5";
+    WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND NOT is_cancelled \
+    AND lease_until = $5";
 
 const NOTE_FAILURE: &str = "UPDATE memory_undo SET failing_since = $4 \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL AND lease_until = $5";
 
-const CANCEL: &str = "UPDATE memory_undo SET ended_at = $4, is_cancelled = true \
+const CANCEL: &str = "UPDATE memory_undo SET is_cancelled = true \
     WHERE tenant_id = $1 AND store_id = $2 AND undo_id = $3 AND ended_at IS NULL";
 
 const END: &str = "UPDATE memory_undo SET ended_at = $4, error = $5 \
@@ -248,10 +249,11 @@ impl UndoJobs {
         tx.commit().await
     }
 
-    /// Ends an undo whatever is left of it; `false`: it has ended already. Its worker records the part that it makes.
-    pub async fn cancel(&self, key: UndoKey, now: Timestamp) -> Result<bool, IndexError> {
+    /// Cancels an undo whatever is left of it; `false`: it has ended already. Its worker makes no further part. It
+    /// stays open until its lease is over: only then is it known whether the last part was made.
+    pub async fn cancel(&self, key: UndoKey) -> Result<bool, IndexError> {
         let mut tx = self.0.write("cancel_undo", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(CANCEL).bind((key.tenant_id, key.store_id, key.undo_id, now));
+        let query = tx.query(CANCEL).bind((key.tenant_id, key.store_id, key.undo_id));
         let cancelled = query.execute().await?;
         tx.commit().await?;
         Ok(cancelled > 0)

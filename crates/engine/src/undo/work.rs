@@ -74,6 +74,11 @@ impl Work<'_> {
         let Some(principal) = self.principal(&undo).await? else {
             return Ok(Turn::Ended);
         };
+        if undo.is_cancelled {
+            record_last_part(self.shared, self.key, &principal, (&undo, &parts)).await?;
+            jobs.end(self.key, context.now(), None, held_until).await?;
+            return Ok(Turn::Ended);
+        }
         let mut failing_since = undo.failing_since;
         let open: Vec<_> = parts.iter().filter(|part| !part.is_done).collect();
         for (number, part) in (1..).zip(&open) {
@@ -171,13 +176,16 @@ impl Work<'_> {
     }
 }
 
-/// Records the part that a worker committed before its undo was cancelled, if the worker did not record it.
+/// Records the part of a cancelled undo that a worker committed, if the worker did not record it.
 pub(super) async fn record_last_part(
     shared: &Shared,
     key: UndoKey,
     principal: &Principal,
-    (undo, part): (&StoredUndo, &UndoPartState),
+    (undo, parts): (&StoredUndo, &[UndoPartState]),
 ) -> Result<(), EngineError> {
+    let Some(part) = parts.iter().find(|part| !part.is_done) else {
+        return Ok(());
+    };
     let call = Work { shared, key }.call(undo, part.part);
     let write = shared.writer.write(principal, key.store_id, Some(call));
     let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);

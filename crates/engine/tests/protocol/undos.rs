@@ -96,7 +96,7 @@ async fn cancelled_undo_says_what_is_left(setup: TestEngine) {
     }
     setup.clock.advance(3 * MINUTE);
     let run = setup.elsewhere().run_in_slot(ContinueUndos).await;
-    assert_eq!(run, json!({"continued": 0, "failed": 0}));
+    assert_eq!(run, json!({"continued": 1, "failed": 0}));
     assert_eq!(setup.text_at("/memories/p/550").await, "second 550");
 }
 
@@ -137,6 +137,20 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
         let seqs = setup.index.undos.versions(tenant_id, setup.store_id, &versions).await.unwrap();
         assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
     }
+    // A worker makes the first part while the undo is cancelled, and stops before it records the part.
+    let undo_id = undo_until_read(&setup.elsewhere(), (STEPS + 2) * MEMORIES as u64, 0).await;
+    setup.database().execute("SELECT setval('step', -4)").await;
+    let other = setup.elsewhere();
+    setup.blobs.before_get(once(async move {
+        other.engine.undos.cancel(&other.principal, other.store_id, undo_id).await.unwrap();
+    }));
+    for failed in [1, 0] {
+        setup.clock.advance(3 * MINUTE);
+        let run = setup.elsewhere().run_in_slot(ContinueUndos).await;
+        assert_eq!(run, json!({"continued": 1 - failed, "failed": failed}));
+    }
+    let cancelled = found(&setup, undo_id).await;
+    assert_eq!((cancelled.status, cancelled.left), (Some(UndoStatus::Cancelled), 100));
 }
 
 async fn long_histories_are_narrowed_by_directory_and_counted_by_memory(setup: TestEngine) {

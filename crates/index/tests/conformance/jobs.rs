@@ -230,7 +230,7 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     let (ended, parts) = undos.find(key).await.unwrap().unwrap();
     assert_eq!((ended.ended_at, ended.error, parts[0].is_done), (Some(taken_over), None, true));
     // A part that is made while the undo is cancelled is recorded, and is the last one.
-    assert!(undos.cancel(waiting, taken_over).await.unwrap());
+    assert!(undos.cancel(waiting).await.unwrap());
     assert!(!undos.finish_part(waiting, (0, &part), taken_over, third).await.unwrap());
     let (cancelled, parts) = undos.find(waiting).await.unwrap().unwrap();
     assert!(cancelled.is_cancelled && parts[0].is_done);
