@@ -136,6 +136,11 @@ impl Caller {
     pub(crate) fn may_write(&self, store: &Store) -> bool {
         store.archived_at.is_none() && self.principal.require_writable(store.store_id).is_ok()
     }
+
+    /// As [`Self::may_write`], for a memory that may be a setting of the store.
+    pub(crate) fn may_change(&self, store: &Store, is_setting: bool) -> bool {
+        self.may_write(store) && (!is_setting || self.may(Scope::StoresAdmin))
+    }
 }
 
 impl<P: Person> FromRequestParts<Engine> for Caller<P> {

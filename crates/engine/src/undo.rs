@@ -314,6 +314,7 @@ impl Undos {
     ) -> Result<MemoryUndo, EngineError> {
         let counts = *counts;
         Ok(MemoryUndo {
+            actor: principal.actor().cloned(),
             r#type: MemoryUndoType,
             dry_run,
             id: None,
@@ -362,6 +363,7 @@ impl Undos {
             (Some(_), Some(_)) => UndoStatus::Failed,
         };
         Ok(MemoryUndo {
+            actor: undo.actor.clone(),
             r#type: MemoryUndoType,
             dry_run: false,
             id: Some(undo.undo_id),

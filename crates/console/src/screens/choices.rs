@@ -131,6 +131,11 @@ impl Choices {
         Self::new(choices)
     }
 
+    /// The caller's own key.
+    pub(super) fn own(caller: &Caller) -> Self {
+        Self::new(own_key(caller).into_iter().collect())
+    }
+
     /// The newest objects that audit entries are about.
     pub(super) async fn objects(caller: &Caller, stores: &StoreChoices) -> Self {
         let mut choices: Vec<_> = stores.choices.0.iter().take(STORES).cloned().collect();

@@ -1,9 +1,9 @@
 //! The memories of a store that were deleted and can be restored.
 
 use askama::Template;
-use keepsake_core::{StoreId, words};
+use keepsake_core::{MemoryPath, StoreId, words};
 use keepsake_engine::MemoryDeletion;
-use keepsake_index::{Scope, Store};
+use keepsake_index::Store;
 
 use super::memory::href_of;
 use crate::frame::Frame;
@@ -24,7 +24,15 @@ struct DeletionsPage {
     deletions: Vec<MemoryDeletion>,
     people: People,
     may_restore: bool,
+    may_restore_settings: bool,
     pager: Pager,
+}
+
+impl DeletionsPage {
+    fn is_restorable(&self, deletion: &MemoryDeletion) -> bool {
+        let is_setting = deletion.path.as_ref().is_some_and(MemoryPath::is_setting);
+        if is_setting { self.may_restore_settings } else { self.may_restore }
+    }
 }
 
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
@@ -37,7 +45,8 @@ pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> P
         frame: caller.frame(format!("Recently deleted in {}", store.name)),
         people: People::look_up(&caller, actors).await,
         deletions: found.items,
-        may_restore: caller.may_write(&store) && caller.may(Scope::MemoryRead),
+        may_restore: caller.may_write(&store),
+        may_restore_settings: caller.may_change(&store, true),
         pager: caller.query.pager(found.next),
         store,
     })

@@ -1,14 +1,14 @@
 //! The timeline of a memory or of a store.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use askama::Template;
-use keepsake_core::{MemoryId, StoreId, VersionId};
+use keepsake_core::{MemoryId, MemoryPath, StoreId, VersionId};
 use keepsake_engine::{MemoryDeletion, PageRequest, ShownVersion, VersionQuery, View};
 use keepsake_index::{Operation, Scope, Store};
 
 use super::OfMemory;
-use super::choices::{ChoiceField, Choices, actor_of};
+use super::choices::{ChoiceField, Choices, actor_in_form, actor_of};
 use super::memory::href_of;
 use super::undo::undo_of;
 use super::version::{VersionRow, last_version};
@@ -31,15 +31,16 @@ struct HistoryPage {
     href: String,
     memory_href: Option<String>,
     is_live: bool,
-    /// The version that the memory has now.
-    live_version: Option<VersionId>,
     /// How the memory was deleted, if it can be restored.
     deletion: Option<MemoryDeletion>,
     /// The version to restore, by the version that recorded a deletion.
     restorable: HashMap<VersionId, VersionId>,
+    /// The versions of the memory that the person may restore.
+    own_restorable: HashSet<VersionId>,
     people: People,
     entries: Vec<VersionRow>,
-    may_write: bool,
+    /// The page that plans to take back the changes that the filter shows. `None`: the person may not.
+    undo_href: Option<String>,
     pager: Pager,
     author: ChoiceField,
     query: Fields,
@@ -55,9 +56,8 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
 }
 
 impl HistoryPage {
-    /// Whether the memory has this version now, so that there is nothing to restore.
-    fn is_current(&self, version_id: &VersionId) -> bool {
-        self.live_version.as_ref() == Some(version_id)
+    fn is_restorable(&self, version_id: &VersionId) -> bool {
+        self.own_restorable.contains(version_id)
     }
 }
 
@@ -103,9 +103,18 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
         _ => None,
     };
     let restorable = match query.operation {
-        Some(Operation::Deleted) if memory_id.is_none() => restorable(&caller, store_id).await?,
+        Some(Operation::Deleted) if memory_id.is_none() => restorable(&caller, &store).await?,
         _ => HashMap::new(),
     };
+    // The memory's own version is not restored: there is nothing to change.
+    let versions = found.items.iter().map(|shown| &shown.version);
+    let own = versions.filter(|version| {
+        let is_other = version.content.is_some() && Some(version.version_id) != live_version;
+        memory_id.is_some() && is_other && may_restore(&caller, &store, version.path.as_ref())
+    });
+    let mut own_restorable: HashSet<_> = own.map(|version| version.version_id).collect();
+    let last_deletion = deletion.iter().filter(|found| may_restore(&caller, &store, found.path.as_ref()));
+    own_restorable.extend(last_deletion.map(|found| found.memory_version_id));
     let named = found.items.iter().find_map(|shown| shown.version.path.as_ref());
     let heading = match (memory_id, named) {
         (None, _) => Markup::text("History of the store"),
@@ -120,14 +129,14 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
     page(&HistoryPage {
         entries: found.items.iter().map(|shown| VersionRow::of(shown, &people, &frame)).collect(),
         frame,
-        may_write: caller.may_write(&store) && caller.may(Scope::MemoryRead),
+        undo_href: undo_href(&caller, &store),
         href: format!("{above}/history"),
         memory_href,
         heading,
         is_live: live_version.is_some(),
-        live_version,
         deletion,
         restorable,
+        own_restorable,
         people,
         store,
         pager: fields.pager(found.next),
@@ -149,11 +158,15 @@ async fn deletion_of(caller: &Caller, newest: &ShownVersion) -> Result<Option<Me
     Ok(found.items.into_iter().find(|deletion| deletion.deletion_version_id == newest.version.version_id))
 }
 
-/// The last deletions of a store that can be undone.
-async fn restorable(caller: &Caller, store_id: StoreId) -> Result<HashMap<VersionId, VersionId>, Refusal> {
+fn may_restore(caller: &Caller, store: &Store, path: Option<&MemoryPath>) -> bool {
+    caller.may_change(store, path.is_some_and(MemoryPath::is_setting))
+}
+
+/// The last deletions of a store that the person may undo.
+async fn restorable(caller: &Caller, store: &Store) -> Result<HashMap<VersionId, VersionId>, Refusal> {
     let asked = PageRequest { limit: Some(PER_PAGE), page: None };
-    let found = caller.engine.versions.deletions(&caller.principal, store_id, None, &asked).await?;
-    let pairs = found.items.into_iter();
+    let found = caller.engine.versions.deletions(&caller.principal, store.store_id, None, &asked).await?;
+    let pairs = found.items.into_iter().filter(|found| may_restore(caller, store, found.path.as_ref()));
     Ok(pairs.map(|found| (found.deletion_version_id, found.memory_version_id)).collect())
 }
 
@@ -161,9 +174,15 @@ fn is_filtered(fields: &Fields) -> bool {
     ["operation", "actor", "from", "to"].iter().any(|name| fields.is_on(name))
 }
 
-/// The page that plans to take back the changes that the filter shows.
-fn undo_href(store: &Store, query: &Fields) -> String {
+/// The page that plans to take back the changes that the filter shows. `None`: the person may not.
+fn undo_href(caller: &Caller, store: &Store) -> Option<String> {
+    let (query, own) = (&caller.query, actor_in_form(caller.principal.actor()));
+    let is_own = query.filled("actor").is_none_or(|actor| actor == own);
+    let may = caller.may_write(store) && (is_own || caller.may(Scope::StoresAdmin));
+    if !may || query.is_on("operation") {
+        return None;
+    }
     let chosen = ["actor", "from", "to"].into_iter().filter_map(|name| Some((name, query.filled(name)?)));
     let chosen: Vec<_> = chosen.map(|(name, value)| format!("{name}={}", encoded(value))).collect();
-    format!("/console/stores/{}/undo?{}", store.store_id, chosen.join("&"))
+    Some(format!("/console/stores/{}/undo?{}", store.store_id, chosen.join("&")))
 }

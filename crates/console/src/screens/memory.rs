@@ -145,7 +145,9 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     let content = ContentView::requested(&caller, found.path(), text).await?;
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
     let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
-    let (may_write, is_pinned) = (caller.may_write(&found.store), found.shown.memory.is_pinned);
+    let memory = &found.shown.memory;
+    let may_write = caller.may_change(&found.store, memory.head.path.is_setting());
+    let is_pinned = memory.is_pinned;
     let undo_of_pin = |action: &str| Undo {
         action: format!("{}/expiry", found.href()),
         fields: vec![("action".to_owned(), action.to_owned())],

@@ -13,7 +13,7 @@ use keepsake_index::{Scope, Store};
 
 use super::keys::url_of;
 use super::stores::{may_create_stores, stores_to_choose};
-use super::undo::own_changes_href;
+use super::undo::changes_href;
 use super::version::newest_seq;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, page_with};
@@ -94,8 +94,8 @@ struct ImportedPage {
     lacking: usize,
     /// Why memories of the exported store are not in the archive.
     left_out: Vec<String>,
-    /// The page that plans to take the import back.
-    undo_href: String,
+    /// The page that plans to take the import back. `None`: nothing was imported.
+    undo_href: Option<String>,
 }
 
 enum ImportTarget {
@@ -141,11 +141,12 @@ pub(super) async fn import(
     let mut report = imported.report;
     let status = if imported.is_refused { StatusCode::CONFLICT } else { StatusCode::OK };
     let (rows, not_shown) = rows_of(&mut report);
+    let undo_href = changes_href(&form, store.store_id, form.principal.actor(), newest_seq);
     let title = format!("Import into {}", store.name);
     page_with(
         status,
         &ImportedPage {
-            undo_href: own_changes_href(&form, store.store_id, newest_seq),
+            undo_href: undo_href.filter(|_| !imported.is_refused),
             frame: form.caller.frame(title),
             store,
             file: upload.file_name,

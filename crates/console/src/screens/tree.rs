@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use askama::Template;
-use keepsake_core::{StoreId, Timestamp, words};
+use keepsake_core::{MemoryPath, StoreId, Timestamp, words};
 use keepsake_engine::{MemoryQuery, PageRequest, ShownItem, View};
 use keepsake_index::{DirectorySummary, Store, StoreOriginStatus};
 
@@ -99,6 +99,8 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         }
         None => None,
     };
+    let own_path = MemoryPath::parse(directory.trim_end_matches('/'));
+    let is_of_settings = own_path.is_ok_and(|path| path.is_setting());
     let frame = caller.frame(format!("{directory} in {}", store.name));
     page(&TreePage {
         origin_store,
@@ -112,7 +114,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         changed_at,
         crumbs: crumbs(&store, &directory),
         pager: caller.query.pager(found.next),
-        may_write: caller.may_write(&store),
+        may_write: caller.may_change(&store, is_of_settings),
         store,
         directory,
     })

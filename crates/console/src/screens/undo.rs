@@ -160,10 +160,17 @@ struct UndoPage {
 /// `GET /console/stores/{id}/undo`: the plan
 pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
-    let mut authors = Choices::authors(&caller, Some(store_id)).await;
+    let may_undo_others = caller.may(Scope::StoresAdmin);
+    let mut authors =
+        if may_undo_others { Choices::authors(&caller, Some(store_id)).await } else { Choices::own(&caller) };
     authors.add_people(caller.principal.actor());
     authors.resolve_author(&mut caller.query, "actor")?;
     caller.query.choose_period(caller.engine.now())?;
+    let is_filtered = ["from", "to", "path_prefix", "after_seq"].iter().any(|name| caller.query.is_on(name));
+    if !may_undo_others && is_filtered && !caller.query.is_on("actor") {
+        let own = actor_in_form(caller.principal.actor());
+        caller.query.set("actor", own);
+    }
     let (engine, principal) = (&caller.engine, &caller.principal);
     let may_write = caller.may_write(&store) && caller.may(Scope::MemoryRead);
     let frame = caller.frame(format!("Undo changes of {}", store.name));
@@ -180,7 +187,7 @@ pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) ->
     page(&UndoPage {
         frame,
         may_write,
-        may_undo_others: caller.may(Scope::StoresAdmin),
+        may_undo_others,
         author: authors.field("actor", "Author", "everybody", &caller.query),
         plan,
         confirmation,
@@ -262,8 +269,8 @@ struct UndonePage {
     /// The form that ends it. `None`: it has ended, or the caller may not.
     cancel: Option<String>,
     before_seq: u64,
-    /// The page that takes this undo back.
-    undo_href: String,
+    /// The page that takes this undo back. `None`: the caller may not.
+    undo_href: Option<String>,
 }
 
 /// Shows the changed memories, or leads to the page of an undo that goes on.
@@ -307,8 +314,7 @@ async fn show_undone(caller: &Caller, store_id: StoreId, undo: &MemoryUndo, befo
     let frame = caller.frame(format!("Undo in {}", store.name));
     let plan = Plan::of(caller, undo).await;
     let is_under_way = undo.status == Some(UndoStatus::InProgress);
-    let may_cancel = is_under_way && caller.may_write(&store) && caller.may(Scope::MemoryRead);
-    let cancelled = undo.id.filter(|_| may_cancel);
+    let cancelled = undo.id.filter(|_| is_under_way && may_undo(caller, store_id, undo.actor.as_ref()));
     page(&UndonePage {
         title: match undo.status {
             Some(UndoStatus::InProgress) => "Changes are being taken back",
@@ -322,26 +328,35 @@ async fn show_undone(caller: &Caller, store_id: StoreId, undo: &MemoryUndo, befo
         status: undo.status,
         error: undo.error.clone(),
         left: undo.left,
-        undo_href: own_changes_href(caller, store_id, before_seq),
+        undo_href: changes_href(caller, store_id, undo.actor.as_ref(), before_seq),
         frame,
         store,
     })
 }
 
-/// The page that takes back what the caller changed after a version.
-pub(super) fn own_changes_href(caller: &Caller, store_id: StoreId, after_seq: u64) -> String {
-    let own = encoded(&actor_in_form(caller.principal.actor()));
-    format!("/console/stores/{store_id}/undo?actor={own}&after_seq={after_seq}")
+/// The page that plans to take back what an actor changed after a version. `None`: the caller may not.
+pub(super) fn changes_href(
+    caller: &Caller,
+    store_id: StoreId,
+    actor: Option<&Actor>,
+    after_seq: u64,
+) -> Option<String> {
+    Some(format!("{}&after_seq={after_seq}", href_for(caller, store_id, actor?)?))
 }
 
 /// The page that plans to take back the changes of an actor. `None`: the caller may not.
 pub(super) fn href_for(caller: &Caller, store_id: StoreId, actor: &Actor) -> Option<String> {
-    let is_own = caller.principal.actor() == Some(actor);
-    let may = caller.principal.require_writable(store_id).is_ok()
-        && caller.may(Scope::MemoryRead)
-        && (is_own || caller.may(Scope::StoresAdmin));
+    let may = may_undo(caller, store_id, Some(actor));
     let actor = encoded(&actor_in_form(Some(actor)));
     may.then(|| format!("/console/stores/{store_id}/undo?actor={actor}"))
+}
+
+/// Whether the caller may take back what an actor changed, and end the undos of the actor. `None`: the operator.
+fn may_undo(caller: &Caller, store_id: StoreId, actor: Option<&Actor>) -> bool {
+    let is_own = actor.is_some() && actor == caller.principal.actor();
+    caller.principal.require_writable(store_id).is_ok()
+        && caller.may(Scope::MemoryRead)
+        && (is_own || caller.may(Scope::StoresAdmin))
 }
 
 /// `POST /console/stores/{id}/versions/{id}/undo`: takes back one change

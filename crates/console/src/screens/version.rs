@@ -81,13 +81,16 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     let first = caller.query.first_line()?;
     let (frame, version) = (caller.frame("Version"), &shown.version);
     let versions = ReadVersions::Version(version.memory_id, version_id);
+    let is_setting = version.path.as_ref().is_some_and(MemoryPath::is_setting);
     page(&VersionPage {
         seen_by: seen_by(&caller, store_id, versions, &frame).await?,
         version: VersionRow::of(&shown, &people, &frame),
         frame,
         people,
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
-        may_restore: version.content.is_some() && live_href.is_none() && caller.may_write(&store),
+        may_restore: version.content.is_some()
+            && live_href.is_none()
+            && caller.may_change(&store, is_setting),
         live_href,
         may_redact: version.redacted_at.is_none()
             && version.operation != Operation::Deleted

@@ -34,6 +34,9 @@ keepsake_core::shown_by_name! {
 /// What an undo did, or would do with `dry_run`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct MemoryUndo {
+    /// Whose undo it is.
+    #[serde(skip)]
+    pub actor: Option<Actor>,
     #[schema(inline)]
     pub r#type: MemoryUndoType,
     pub dry_run: bool,

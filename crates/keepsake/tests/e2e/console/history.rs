@@ -91,7 +91,7 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
-    let (_deployment, _, server, store, mut browser) = store_in_console().await;
+    let (deployment, tenant, mut server, store, mut browser) = store_in_console().await;
     let base = format!("/console/stores/{}", store.id);
     let mine = store.create("/mine.md", "mine\n").await;
     let (key, key_path) = store.client.new_key(&["memory:read", "memory:write"]).await;
@@ -128,7 +128,8 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     browser.submit(&shown, &undo, &back).await.answered(200).has("2 memories were changed.");
     assert_eq!(store.read(&mine).await["content"], "poisoned\n");
     // Tests that are a gate do not allow a plan.
-    store.create("/.keepsake/tests.yaml", "gate: true\ntests:\n- path: /mine.md\n  contains: mine\n").await;
+    let tests = "gate: true\ntests:\n- path: /mine.md\n  contains: mine\n";
+    let tests = store.create("/.keepsake/tests.yaml", tests).await;
     let gated = browser.open(&format!("{undo}?path_prefix=/")).await;
     says(&gated.text, &["This would be refused:", "Line 3"]);
     gated.lacks(">Undo in ");
@@ -137,6 +138,11 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     other.get(&format!("{undo}?actor={own}")).await.answered(403).has("stores:admin");
     let shown = other.open(&plan).await;
     shown.has("stores:admin");
+    other.open(&format!("{undo}?path_prefix=/")).await.has("The plan");
+    other.open(&format!("{base}/history?actor={own}")).await.lacks(&format!("{undo}?"));
+    let page = format!("{base}/memories/{}", text(&tests["id"]));
+    browser.open(&page).await.has("/edit\"");
+    other.open(&page).await.lacks("/edit\"");
     // Without the scope to see keys, the name of a key has no link.
     let history = other.open(&format!("{base}/history")).await;
     history.has("<bdi title=\"apikey_");
@@ -147,6 +153,20 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     let history = reader.open(&format!("{base}/history")).await;
     history.lacks(&undo);
     history.has(">an API key</span>");
+    // Only who may end an undo has the button.
+    server.end().await;
+    let columns = "tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until, is_cancelled";
+    let of_owner =
+        "tenant_id, store_id, zeroblob(16), actor_type, actor_id, created_at, created_at + 120000000, 0";
+    let statement =
+        format!("INSERT INTO memory_undo ({columns}) SELECT {of_owner} FROM version WHERE seq = 1");
+    deployment.execute(statement).await;
+    server.restart().await;
+    let page = format!("{undo}/{}", keepsake_core::MemoryUndoId::from_uuid(Uuid::nil()));
+    for (key, may) in [(&tenant.key, true), (&key, false)] {
+        let shown = Browser::signed_in(&server.url(), key).await.open(&page).await;
+        assert_eq!(["Cancel the undo", "Undo this"].map(|button| shown.text.contains(button)), [may; 2]);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
