@@ -3,14 +3,40 @@
 use std::error::Error;
 use std::io::{self, ErrorKind};
 
-use reqwest::header::{HeaderMap, LOCATION};
-use reqwest::{StatusCode, Url};
+use reqwest::header::{CONNECTION, CONTENT_TYPE, HeaderMap, HeaderName, LOCATION};
+use reqwest::{Response, StatusCode, Url, Version};
 
 use crate::{ClientError, Result};
 
 /// Path segments at which the URL of a server ends: clients add them and what follows, or
 /// they lead to pages for people.
 const ENDS: [&str; 5] = ["admin", "console", "docs", "mcp", "v1"];
+
+/// What the head of an answer tells of the server.
+#[derive(Debug, Clone, Copy)]
+pub struct AnswerHead {
+    pub status: StatusCode,
+    /// Whether a port with TLS may have refused a request without TLS.
+    may_want_tls: bool,
+}
+
+impl AnswerHead {
+    /// A port with TLS answers a request without TLS before any application is asked: with a page or a text, or with
+    /// no type at all. It then closes the connection.
+    pub fn of(answer: &Response) -> Self {
+        let (status, headers) = (answer.status(), answer.headers());
+        let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+        let kind = text(CONTENT_TYPE).map(|kind| kind.split(';').next().unwrap_or_default().trim());
+        let is_page = kind.is_none_or(|kind| {
+            ["text/html", "text/plain"].iter().any(|page| kind.eq_ignore_ascii_case(page))
+        });
+        let is_last = answer.version() < Version::HTTP_11
+            || text(CONNECTION).is_some_and(|value| value.eq_ignore_ascii_case("close"));
+        let is_of_application = headers.contains_key("request-id");
+        let may_want_tls = status == StatusCode::BAD_REQUEST && is_page && is_last && !is_of_application;
+        Self { status, may_want_tls }
+    }
+}
 
 /// Parses the URL of a server that a person gave. The error names the rule that it
 /// breaks, and what to write instead.
@@ -60,17 +86,14 @@ pub(crate) fn of_answer(base: &Url, status: StatusCode) -> String {
 }
 
 /// As [`of_answer`], for an answer that is not one of the API.
-pub(crate) fn of_other_answer(base: &Url, status: StatusCode) -> String {
-    let of_answer = of_answer(base, status);
-    if !of_answer.is_empty() || status.is_server_error() {
+pub(crate) fn of_other_answer(base: &Url, head: AnswerHead) -> String {
+    let of_answer = of_answer(base, head.status);
+    if !of_answer.is_empty() || head.status.is_server_error() {
         return of_answer;
     }
     let url = shown(base);
     match url.strip_prefix("http://") {
-        // So servers answer a request without TLS at a port with TLS.
-        Some(rest) if status == StatusCode::BAD_REQUEST => {
-            format!("; a port with TLS may answer so: write https://{rest}")
-        }
+        Some(rest) if head.may_want_tls => format!("; a port with TLS may answer so: write https://{rest}"),
         _ => format!("; check that {url} is the URL of a server with this API"),
     }
 }
@@ -190,6 +213,7 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
 
+    use super::AnswerHead;
     use crate::Client;
 
     /// The error of a call to a port that gives this answer; `PORT` is its address.
@@ -215,6 +239,8 @@ mod tests {
             format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\n\r\n{body}", body.len())
         };
         let (page, page_404) = (with("200 OK", "<html>"), with("404 No", "<html>"));
+        let closed = "400 No\r\nconnection: close";
+        let of_application = with(&format!("{closed}\r\nrequest-id: 1"), "");
         let elsewhere = moved("https://u:p@h:1/m/v1/memory_stores?t#f");
         let no_route = r#"{"error":{"type":"not_found_error","message":"no such route"}}"#;
         for (url, answer, reached, instead) in [
@@ -225,7 +251,7 @@ mod tests {
                 "answered in another protocol than HTTP, as a port with TLS",
                 "https://PORT",
             ),
-            ("http://PORT/k", with("400 No", "to an HTTPS server"), "a port with TLS may", "https://PORT/k"),
+            ("http://PORT/k", with(closed, "to an HTTPS server"), "a port with TLS may", "https://PORT/k"),
             ("http://PORT/k/v1/", with("404 No", no_route), "no such route; ", "http://PORT/k"),
             ("http://PORT/admin/v1", page_404.clone(), "/admin/v1/v1/memory_stores answered", "http://PORT"),
             ("http://PORT/console", page, "not in the form of this API", "http://PORT"),
@@ -238,8 +264,11 @@ mod tests {
             let is_told = error.contains(reached) && error.ends_with(&format!(": write {instead}"));
             assert!(is_told && !error.contains('?'), "{url}: {error}");
         }
-        let other = error_of("http://PORT", &page_404).await;
-        assert!(other.ends_with("; check that http://PORT is the URL of a server with this API"), "{other}");
+        let advice = "; check that http://PORT is the URL of a server with this API";
+        for answer in [page_404, with("400 No", ""), of_application] {
+            let other = error_of("http://PORT", &answer).await;
+            assert!(other.ends_with(advice), "{other}");
+        }
     }
 
     #[tokio::test]
@@ -257,8 +286,10 @@ mod tests {
 
     #[test]
     fn answer_without_json_says_what_to_write() {
-        let told =
-            |url: &str, status: StatusCode| Client::new(url, &"ks_live_x".into()).unwrap().no_json(status);
+        let told = |url: &str, status: StatusCode| {
+            let head = AnswerHead { status, may_want_tls: true };
+            Client::new(url, &"ks_live_x".into()).unwrap().no_json(head)
+        };
         assert!(told("http://h/k", StatusCode::BAD_REQUEST).ends_with(": write https://h/k"));
         assert!(told("http://h/console", StatusCode::METHOD_NOT_ALLOWED).ends_with(": write http://h"));
     }

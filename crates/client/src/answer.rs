@@ -6,7 +6,7 @@ use reqwest::{Response, Url};
 use serde::de::DeserializeOwned;
 
 use crate::error::{Envelope, Refusal};
-use crate::{ClientError, Result, advice};
+use crate::{AnswerHead, ClientError, Result, advice};
 
 /// Maximum size of an answer or an event. The longest answer is one memory as JSON: by default a
 /// server accepts bodies of at most 64 MiB, and its answer adds a few fields to the content.
@@ -60,14 +60,14 @@ fn count_values(json: &[u8]) -> usize {
 
 /// The answer of the server at a URL, or the error that it states.
 pub(crate) async fn answer_of<T: DeserializeOwned>(base: &Url, response: Response) -> Result<T> {
-    let (url, status) = (response.url().clone(), response.status());
-    let headers = response.headers().clone();
+    let (url, head) = (response.url().clone(), AnswerHead::of(&response));
+    let (status, headers) = (head.status, response.headers().clone());
     if status.is_redirection() {
         return Err(advice::redirected(base, &url, status, &headers));
     }
     let body = body_of(response).await?;
     let unreadable = |reason: String| {
-        let reason = reason + &advice::of_other_answer(base, status);
+        let reason = reason + &advice::of_other_answer(base, head);
         ClientError::unreadable(&url, status, &reason)
     };
     if status.is_success() {

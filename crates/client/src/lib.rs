@@ -39,6 +39,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
+pub use advice::AnswerHead;
 use answer::answer_of;
 pub use answer::{MAX_ANSWER_BYTES, body_of, from_json};
 use backoff::Backoff;
@@ -180,9 +181,9 @@ impl Client {
 
     /// The reason why an answer that is no JSON cannot be used, and what to write instead if
     /// the URL is wrong.
-    pub fn no_json(&self, status: StatusCode) -> String {
-        let advice = advice::of_other_answer(&self.base, status);
-        format!("the server answered {status} without JSON{advice}")
+    pub fn no_json(&self, head: AnswerHead) -> String {
+        let advice = advice::of_other_answer(&self.base, head);
+        format!("the server answered {} without JSON{advice}", head.status)
     }
 
     /// Reads the object at a path below `/v1`, given by its segments.

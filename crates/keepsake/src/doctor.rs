@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use jiff::Timestamp;
 use jiff::fmt::rfc2822::DateTimeParser;
-use keepsake_client::{Client, ClientError, StatusCode, Url, body_of, extended, from_json};
+use keepsake_client::{AnswerHead, Client, ClientError, StatusCode, Url, body_of, extended, from_json};
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::MeaningReason;
 use keepsake_core::words::{counted, period};
@@ -151,7 +151,8 @@ async fn check_server(client: &Client) -> (Finding, bool, Option<i64>) {
         }
     };
     let clocks = difference(&answer, sent_at, Timestamp::now());
-    let (status, body) = (answer.status(), body_of(answer).await.unwrap_or_default());
+    let head = AnswerHead::of(&answer);
+    let (status, body) = (head.status, body_of(answer).await.unwrap_or_default());
     match from_json::<Value>(&body) {
         Ok(ready) if status == StatusCode::OK && ready["index"].is_string() => {
             let parts = ["index", "blobs", "upkeep"].map(|part| format!("{part} {}", text_of(&ready, part)));
@@ -167,7 +168,7 @@ async fn check_server(client: &Client) -> (Finding, bool, Option<i64>) {
             let reason = reason.map(|reason| format!(": {reason}")).unwrap_or_default();
             (problem(format!("{url} is not ready{reason}"), advice), false, None)
         }
-        _ => (problem(client.no_json(status), "correct the URL"), false, None),
+        _ => (problem(client.no_json(head), "correct the URL"), false, None),
     }
 }
 

@@ -8,7 +8,7 @@ mod stdio;
 use std::path::PathBuf;
 
 use clap::Args;
-use keepsake_client::{Client, StatusCode, body_of, from_json};
+use keepsake_client::{AnswerHead, Client, StatusCode, body_of, from_json};
 use keepsake_config::{Failure, Sources, cli::Result};
 use keepsake_core::slug::slug_of;
 use keepsake_engine::{Engine, PageRequest, Principal, Runner, StoreDraft};
@@ -174,14 +174,15 @@ impl Bridge {
         if let Some(error) = self.client.misdirected(&response) {
             return Err(error.to_string());
         }
-        let status = response.status();
+        let head = AnswerHead::of(&response);
+        let status = head.status;
         let body = body_of(response)
             .await
             .map_err(|error| format!("the server's answer cannot be read: {error}"))?;
         if status == StatusCode::ACCEPTED {
             return Ok(None);
         }
-        let answer: Value = from_json(&body).map_err(|_| self.client.no_json(status))?;
+        let answer: Value = from_json(&body).map_err(|_| self.client.no_json(head))?;
         if answer.get("jsonrpc").is_some() {
             return Ok(Some(answer));
         }
