@@ -34,6 +34,10 @@ pub struct StoreUsageReport {
     /// Bytes of the live memories of all stores of the tenant; null: the credential is bound to stores.
     #[schema(required)]
     pub tenant_content_bytes: Option<u64>,
+    /// Whether the tenant can hold `added_bytes` further bytes; null without this parameter, and if the store itself
+    /// cannot hold them.
+    #[schema(required)]
+    pub fits_tenant: Option<bool>,
     /// Versions kept, including those of live memories.
     pub version_count: u64,
     /// Bytes of all content kept, including that of live memories.
@@ -191,7 +195,10 @@ service!(pub Usage(shared) { stores: Stores = Stores::new(shared) });
 
 impl Usage {
     /// A store's usage and limits, the memories that expire next, and the memories that
-    /// were never read; `limit` of each, 20 if unset.
+    /// were never read; `limit` of each, 20 if unset. With `added_bytes`, whether the tenant can hold them.
+    ///
+    /// A credential that is bound to stores learns of the tenant's other stores only what its writes show: whether
+    /// bytes that its own store can hold are too many for the tenant.
     ///
     /// Reads of the last 30 seconds that other replicas served are missing.
     pub async fn of_store(
@@ -199,6 +206,7 @@ impl Usage {
         principal: &Principal,
         store_id: StoreId,
         limit: Option<u64>,
+        added_bytes: Option<u64>,
     ) -> Result<StoreUsageReport, EngineError> {
         let store = self.stores.get(principal, store_id).await?;
         let page = PageRequest { limit, page: None };
@@ -210,12 +218,15 @@ impl Usage {
         let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
         let used_at = self.context.index.unused.last_session_use(principal.tenant_id, store_id).await?;
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));
-        let tenant_content_bytes = if principal.is_bound_to_stores() {
+        let (limits, is_bound) = (&principal.limits, principal.is_bound_to_stores());
+        let room_bytes = limits.bytes_per_store.saturating_sub(store.live_bytes);
+        let added_bytes = added_bytes.filter(|added| *added <= room_bytes);
+        let tenant_bytes = if is_bound && added_bytes.is_none() {
             None
         } else {
-            Some(self.of_tenant(principal).await?.live_bytes)
+            Some(self.whole_tenant(principal).await?.live_bytes)
         };
-        let limits = &principal.limits;
+        let fits = |(added, held): (u64, u64)| held.saturating_add(added) <= limits.bytes_per_tenant;
         let expiry = found.expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
         let use_of = |memory| self.use_of(principal, store_id, expiry, memory);
         let never_read: Vec<_> = found.never_read.into_iter().map(use_of).collect();
@@ -233,7 +244,8 @@ impl Usage {
             r#type: MemoryStoreUsageType,
             memory_count: store.memory_count,
             content_bytes: store.live_bytes,
-            tenant_content_bytes,
+            tenant_content_bytes: tenant_bytes.filter(|_| !is_bound),
+            fits_tenant: added_bytes.zip(tenant_bytes).map(fits),
             store,
             limits: limits.clone(),
             expires_unused_after: period,
@@ -292,6 +304,11 @@ impl Usage {
         if principal.is_bound_to_stores() {
             return Err(EngineError::PermissionDenied(Scope::TenantAdmin));
         }
+        self.whole_tenant(principal).await
+    }
+
+    /// As [`Self::of_tenant`], for every credential: the sum shows what stores hold that the credential may not see.
+    async fn whole_tenant(&self, principal: &Principal) -> Result<TenantUsage, EngineError> {
         let (tenants, limits) = (&self.context.index.tenants, principal.limits.clone());
         let usage = tenants.usage(principal.tenant_id, limits).await?;
         usage.ok_or(EngineError::NotFound(ObjectKind::Tenant))

@@ -137,9 +137,16 @@ impl StoreApi {
         }
     }
 
-    /// The size and the limits of the store; `None` if the credential may not read them.
-    pub(crate) async fn usage<T: DeserializeOwned>(&self, failed: &str) -> Result<Option<T>> {
-        match self.get(&["usage"], &[("limit", Some("1"))]).await {
+    /// The size and the limits of the store, and whether the tenant can hold so many further bytes; `None` if the
+    /// credential may not read them.
+    pub(crate) async fn usage<T: DeserializeOwned>(
+        &self,
+        failed: &str,
+        added_bytes: Option<u64>,
+    ) -> Result<Option<T>> {
+        let added_bytes = added_bytes.map(|bytes| bytes.to_string());
+        let query = [("limit", Some("1")), ("added_bytes", added_bytes.as_deref())];
+        match self.get(&["usage"], &query).await {
             Ok(usage) => Ok(Some(usage)),
             Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(None),
             Err(error) => Err(failure_of(failed)(error)),

@@ -131,7 +131,7 @@ async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selec
             })
         }
         (Some(store_id), None, None) => {
-            let report = caller.engine.usage.of_store(&caller.principal, *store_id, Some(1)).await?;
+            let report = caller.engine.usage.of_store(&caller.principal, *store_id, Some(1), None).await?;
             Ok(Selection {
                 what: format!("the store {} with everything in it", report.store.name),
                 counts: vec![

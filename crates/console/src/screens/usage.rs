@@ -99,7 +99,8 @@ struct StoreUsagePage {
 }
 
 pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
-    let report = caller.engine.usage.of_store(&caller.principal, store_id, Some(MEMORIES_PER_LIST)).await?;
+    let report =
+        caller.engine.usage.of_store(&caller.principal, store_id, Some(MEMORIES_PER_LIST), None).await?;
     let memories = report.expiring_next.iter().chain(&report.never_read);
     let actors = memories.flat_map(|memory| [&memory.last_written_by, &memory.last_accessed_by]);
     let people = People::look_up(&caller, actors.flatten().collect()).await;

@@ -134,7 +134,7 @@ async fn memory_expires_at_its_time_even_if_it_is_used(setup: TestEngine) {
     setup.clock.advance(short_of(2 * DAY, SECOND));
     setup.read(&timed, View::Full).await;
     assert_eq!(expire(&setup).await, 0, "a second is left");
-    let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await.unwrap();
+    let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None, None).await.unwrap();
     let next: Vec<_> = usage.expiring_next.iter().map(|next| next.memory_id).collect();
     assert_eq!(next, [&timed, &later].map(|memory| memory.memory.head.memory_id));
     setup.clock.advance(SECOND);

@@ -143,7 +143,7 @@ async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     assert_eq!((&dry["in_use"], &dry["would_expire"]), (&json!(1), &json!(0)), "{dry}");
     assert_eq!(expire(&setup).await, 0);
     let in_use_until = async || {
-        let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None).await;
+        let usage = setup.engine.usage.of_store(&setup.principal, setup.store_id, None, None).await;
         usage.unwrap().in_use_until
     };
     assert!(in_use_until().await > Some(setup.now()));

@@ -63,7 +63,7 @@ pub(crate) async fn run(args: ImportArgs) -> Result<()> {
     }
     if let Some(room) = Room::of(&store).await? {
         steps = room.refuse_large(steps, &mut outcomes);
-        room.check_steps(&steps, &sizes)?;
+        room.check_steps(&steps, &sizes).await?;
     }
     if args.dry_run {
         outcomes.assume(&steps);

@@ -74,7 +74,7 @@ pub(crate) async fn import_into(
     let done = count_imported(store, &history).await?;
     if let Some(room) = Room::of(store).await? {
         let bytes = found.items.iter().map(|item| item.size_bytes).sum();
-        room.emptied().check(found.items.len() as u64, bytes)?;
+        room.emptied().check(found.items.len() as u64, bytes).await?;
     }
     let now = SystemClock.now();
     let lacks: Vec<_> = found.items.iter_mut().map(|item| item.remove_unsettable_expiry(now)).collect();

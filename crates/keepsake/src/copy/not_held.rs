@@ -50,7 +50,8 @@ impl Limits {
         struct Usage {
             limits: Limits,
         }
-        let usage: Option<Usage> = target.store.usage("the limits of the target cannot be read").await?;
+        let usage: Option<Usage> =
+            target.store.usage("the limits of the target cannot be read", None).await?;
         Ok(usage.map(|usage| usage.limits).unwrap_or_default())
     }
 

@@ -110,7 +110,7 @@ impl Store {
 
     /// The limit of one memory; `None` if the credential may not read it.
     pub(super) async fn bytes_per_memory(&self) -> Result<Option<u64>> {
-        let usage: Option<Value> = self.api.usage("the store's limits cannot be read").await?;
+        let usage: Option<Value> = self.api.usage("the store's limits cannot be read", None).await?;
         Ok(usage.and_then(|usage| usage["limits"]["bytes_per_memory"].as_u64()))
     }
 

@@ -14,6 +14,9 @@ query_params! {
         /// Memories per list; 20 by default.
         #[param(minimum = 1, maximum = 100)]
         limit: Option<u64> = number("limit", "1 to 100"),
+        /// Bytes of further content, for `fits_tenant`.
+        #[param(minimum = 0)]
+        added_bytes: Option<u64> = number("added_bytes", "0"),
     }
 }
 
@@ -44,7 +47,7 @@ pub(crate) async fn retrieve(
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<RetrieveUsage>,
 ) -> Answer<StoreUsageReport> {
-    let report = engine.usage.of_store(&principal, store_id, params.limit).await?;
+    let report = engine.usage.of_store(&principal, store_id, params.limit, params.added_bytes).await?;
     Ok(Json(report))
 }
 

@@ -181,7 +181,7 @@ pub(super) fn meaning(parameter: &str) -> &'static str {
         "include_archived" | "include_imported" | "keep_tidy" | "file_index" | "versions" | "memories"
         | "dry_run" | "explain" => "true",
         "on_conflict" => "replace",
-        "depth" | "limit" | "days" => "1",
+        "depth" | "limit" | "days" | "added_bytes" => "1",
         "operation" => "created",
         "topic" => "gardens",
         "action" => "memory_store.create",

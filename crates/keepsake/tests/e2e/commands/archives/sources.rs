@@ -76,6 +76,11 @@ async fn import_over_a_limit_is_refused_before_anything_is_written() {
     person.line_with("memory put a.md --store other", &[], "0123456789").await.ok();
     fs::write(format!("{many}/5.md"), "number 5\n").unwrap();
     person.ends(&import, 1, "nothing was imported: the tenant would hold 28 B, over the limit of 20 B").await;
+    let of_store = json!([person.tenant.store_id]);
+    let bound = json!({"name": "b", "scopes": ["memory:read", "memory:write"], "memory_store_ids": of_store});
+    let bound = ok(&person.client().post("/v1/api_keys", &bound).await);
+    let run = person.line_with(&import, &[("KEEPSAKE_API_KEY", text(&bound["api_key"]))], "").await;
+    run.ends(1, "nothing was imported: the tenant would hold more than its limit of 20 B");
 }
 
 #[tokio::test(flavor = "multi_thread")]
