@@ -12,7 +12,7 @@ use crate::{ClientError, Result};
 /// they lead to pages for people.
 const ENDS: [&str; 5] = ["admin", "console", "docs", "mcp", "v1"];
 
-/// What the head of an answer tells of the server.
+/// The status of an answer, and what its head shows of the server.
 #[derive(Debug, Clone, Copy)]
 pub struct AnswerHead {
     pub status: StatusCode,

@@ -34,7 +34,7 @@ keepsake_core::shown_by_name! {
 /// What an undo did, or would do with `dry_run`.
 #[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
 pub struct MemoryUndo {
-    /// Whose undo it is.
+    /// The author of the undo; `None` for the operator.
     #[serde(skip)]
     pub actor: Option<Actor>,
     #[schema(inline)]

@@ -142,8 +142,7 @@ async fn writes_are_attributed_to_the_tokens_subject() {
     // The plan of an undo says that its caller may not change a setting any more.
     let store = Store::of(&client, &tenant);
     let ada = |scope: &str| client.with_key(&issuers.person(&id, &json!({"scope": scope})));
-    let admin = store.seen_by(&ada("memory:read memory:write stores:admin"));
-    admin.create("/.keepsake/x", "x").await;
+    store.seen_by(&ada("memory:read memory:write stores:admin")).create("/.keepsake/x", "x").await;
     let (seen, undo) = (ada("memory:read memory:write"), format!("{}/undo", store.path));
     let wanted = |dry_run: bool| json!({"user_id": "ada@example.com", "dry_run": dry_run});
     let plan = ok(&seen.post(&undo, &wanted(true)).await);

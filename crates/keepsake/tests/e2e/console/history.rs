@@ -155,12 +155,11 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     history.has(">an API key</span>");
     // Only who may end an undo has the button.
     server.end().await;
-    let columns = "tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until, is_cancelled";
+    let columns = "tenant_id, store_id, actor_type, actor_id, created_at, undo_id, lease_until, is_cancelled";
     let of_owner =
-        "tenant_id, store_id, zeroblob(16), actor_type, actor_id, created_at, created_at + 120000000, 0";
-    let statement =
-        format!("INSERT INTO memory_undo ({columns}) SELECT {of_owner} FROM version WHERE seq = 1");
-    deployment.execute(statement).await;
+        columns.replace("undo_id, lease_until, is_cancelled", "zeroblob(16), created_at + 120000000, 0");
+    let of_owner = format!("SELECT {of_owner} FROM version WHERE seq = 1");
+    deployment.execute(format!("INSERT INTO memory_undo ({columns}) {of_owner}")).await;
     server.restart().await;
     let page = format!("{undo}/{}", keepsake_core::MemoryUndoId::from_uuid(Uuid::nil()));
     for (key, may) in [(&tenant.key, true), (&key, false)] {
