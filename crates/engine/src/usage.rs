@@ -34,8 +34,8 @@ pub struct StoreUsageReport {
     /// Bytes of the live memories of all stores of the tenant; null: the credential is bound to stores.
     #[schema(required)]
     pub tenant_content_bytes: Option<u64>,
-    /// Whether the tenant can hold `added_bytes` further bytes; null without this parameter, and if the store itself
-    /// cannot hold them.
+    /// Whether the tenant can hold `added_bytes` further bytes; null without this parameter, if the store itself
+    /// cannot hold them, and if the credential is bound to stores and may not write to this one.
     #[schema(required)]
     pub fits_tenant: Option<bool>,
     /// Versions kept, including those of live memories.
@@ -198,7 +198,7 @@ impl Usage {
     /// were never read; `limit` of each, 20 if unset. With `added_bytes`, whether the tenant can hold them.
     ///
     /// A credential that is bound to stores learns of the tenant's other stores only what its writes show: whether
-    /// bytes that its own store can hold are too many for the tenant.
+    /// bytes that its own store can hold are too many for the tenant. One that may not write learns nothing.
     ///
     /// Reads of the last 30 seconds that other replicas served are missing.
     pub async fn of_store(
@@ -220,7 +220,8 @@ impl Usage {
         let kept_until = used_at.map(|used_at| used_at.plus(SESSION_KEEPS_FOR));
         let (limits, is_bound) = (&principal.limits, principal.is_bound_to_stores());
         let room_bytes = limits.bytes_per_store.saturating_sub(store.live_bytes);
-        let added_bytes = added_bytes.filter(|added| *added <= room_bytes);
+        let may_write = store.archived_at.is_none() && principal.require_writable(store_id).is_ok();
+        let added_bytes = added_bytes.filter(|added| (may_write || !is_bound) && *added <= room_bytes);
         let tenant_bytes = if is_bound && added_bytes.is_none() {
             None
         } else {

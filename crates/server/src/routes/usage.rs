@@ -16,7 +16,7 @@ query_params! {
         limit: Option<u64> = number("limit", "1 to 100"),
         /// Bytes of further content, for `fits_tenant`.
         #[param(minimum = 0)]
-        added_bytes: Option<u64> = number("added_bytes", "0"),
+        added_bytes: Option<u64> = number("added_bytes", "0 on"),
     }
 }
 

@@ -225,9 +225,14 @@ pub(super) async fn usage_counts_content_that_stays_once(place: Place) {
     store.restore(&memory["memory_version_id"]).await;
     shows(&usage_of(&store, "").await, &json!({"version_count": 7, "version_bytes": 5}));
     assert!(usage["tenant_content_bytes"].as_u64() >= Some(3), "{usage}");
-    // The sum is that of stores it may not see.
-    let of_bound = ok(&place.bound.get(&format!("{}/usage?added_bytes=1", place.store().path)).await);
-    shows(&of_bound, &json!({"tenant_content_bytes": null, "fits_tenant": true}));
+    // The sum is that of stores it may not see. A write shows whether bytes are too many.
+    let of_store = json!({"name": "b", "scopes": ["memory:read"], "memory_store_ids": [place.store().id]});
+    let reader = ok(&client.post("/v1/api_keys", &of_store).await);
+    let reader = client.with_key(text(&reader["api_key"]));
+    for (bound, fits) in [(&place.bound, Some(true)), (&reader, None)] {
+        let of_bound = ok(&bound.get(&format!("{}/usage?added_bytes=1", place.store().path)).await);
+        shows(&of_bound, &json!({"tenant_content_bytes": null, "fits_tenant": fits}));
+    }
     invalid(&client.get(&format!("{}/usage?limit=101", store.path)).await, "limit");
     ok(&delete(client, &store.path).await);
     not_found(&client.get(&format!("{}/usage", store.path)).await);
