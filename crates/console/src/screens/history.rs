@@ -98,6 +98,7 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
     let people = People::look_up(&caller, actors).await;
     let live = last.as_ref().filter(|last| last.version.operation != Operation::Deleted);
     let live_version = live.map(|last| last.version.version_id);
+    let live_path = live.and_then(|last| last.version.path.as_ref());
     let deletion = match &last {
         Some(last) if memory_id.is_some() && live_version.is_none() => deletion_of(&caller, last).await?,
         _ => None,
@@ -110,7 +111,8 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
     let versions = found.items.iter().map(|shown| &shown.version);
     let own = versions.filter(|version| {
         let is_other = version.content.is_some() && Some(version.version_id) != live_version;
-        memory_id.is_some() && is_other && may_restore(&caller, &store, version.path.as_ref())
+        let paths = [live_path, version.path.as_ref()];
+        memory_id.is_some() && is_other && paths.iter().all(|path| may_restore(&caller, &store, *path))
     });
     let mut own_restorable: HashSet<_> = own.map(|version| version.version_id).collect();
     let last_deletion = deletion.iter().filter(|found| may_restore(&caller, &store, found.path.as_ref()));

@@ -94,7 +94,7 @@ struct ImportedPage {
     lacking: usize,
     /// Why memories of the exported store are not in the archive.
     left_out: Vec<String>,
-    /// The page that plans to take the import back. `None`: nothing was imported.
+    /// The page that plans to take the import back. `None`: nothing was imported, or the person may not.
     undo_href: Option<String>,
 }
 

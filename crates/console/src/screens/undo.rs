@@ -161,6 +161,7 @@ struct UndoPage {
 pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let may_undo_others = caller.may(Scope::StoresAdmin);
+    let everybody = if may_undo_others { "everybody" } else { "you" };
     let mut authors =
         if may_undo_others { Choices::authors(&caller, Some(store_id)).await } else { Choices::own(&caller) };
     authors.add_people(caller.principal.actor());
@@ -188,7 +189,7 @@ pub(super) async fn choose(mut caller: Caller, Path(store_id): Path<StoreId>) ->
         frame,
         may_write,
         may_undo_others,
-        author: authors.field("actor", "Author", "everybody", &caller.query),
+        author: authors.field("actor", "Author", everybody, &caller.query),
         plan,
         confirmation,
         store,

@@ -3,7 +3,7 @@
 use askama::Template;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, VersionId, words};
 use keepsake_engine::{EngineError, PageRequest, Restoration, ShownVersion, VersionQuery, View};
-use keepsake_index::{Operation, ReadVersions, Scope, Store};
+use keepsake_index::{Head, Operation, ReadVersions, Scope, Store};
 
 use super::OfVersion;
 use super::memory::{changed, href_of};
@@ -73,24 +73,23 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     let store = engine.stores.get(principal, store_id).await?;
     let shown = engine.versions.inspect(principal, store_id, version_id).await?;
     let live = live_memory(&caller, &shown).await?;
-    let live_href =
-        live.filter(|path| shown.version.path.as_ref() == Some(path)).map(|_| memory_href(&shown));
+    let (live_path, path) = (live.as_ref().map(|head| &head.path), shown.version.path.as_ref());
+    let is_setting = [live_path, path].into_iter().flatten().any(MemoryPath::is_setting);
+    let is_live = live.as_ref().is_some_and(|head| has_content(head, &shown)) && live_path == path;
+    let live_href = is_live.then(|| memory_href(&shown));
     let mut actors = authors([&shown]);
     actors.extend(shown.version.redacted_by.as_ref());
     let people = People::look_up(&caller, actors).await;
     let first = caller.query.first_line()?;
     let (frame, version) = (caller.frame("Version"), &shown.version);
     let versions = ReadVersions::Version(version.memory_id, version_id);
-    let is_setting = version.path.as_ref().is_some_and(MemoryPath::is_setting);
     page(&VersionPage {
         seen_by: seen_by(&caller, store_id, versions, &frame).await?,
         version: VersionRow::of(&shown, &people, &frame),
         frame,
         people,
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),
-        may_restore: version.content.is_some()
-            && live_href.is_none()
-            && caller.may_change(&store, is_setting),
+        may_restore: version.content.is_some() && !is_live && caller.may_change(&store, is_setting),
         live_href,
         may_redact: version.redacted_at.is_none()
             && version.operation != Operation::Deleted
@@ -171,7 +170,7 @@ pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVers
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
         also_in_count: also_in.len(),
         also_in: also_in.into_iter().take(MAX_LISTED).map(link).collect(),
-        live_href: live.map(|_| memory_href(&shown)),
+        live_href: live.filter(|head| has_content(head, &shown)).map(|_| memory_href(&shown)),
         store,
     })
 }
@@ -185,21 +184,20 @@ fn memory_href(shown: &ShownVersion) -> String {
     href_of(shown.store_id, shown.version.memory_id)
 }
 
-/// The path of a version's memory, if the memory has the version's content now.
-async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<MemoryPath>, Refusal> {
+/// A version's memory, unless it is deleted.
+async fn live_memory(caller: &Caller, shown: &ShownVersion) -> Result<Option<Head>, Refusal> {
     let (store_id, memory_id) = (shown.store_id, shown.version.memory_id);
     let memory = caller.engine.memories.get(&caller.principal, store_id, memory_id, View::Basic).await;
     match memory {
-        Ok(live) => {
-            let is_same = shown
-                .version
-                .content
-                .is_some_and(|content| content.sha256 == live.memory.head.content.sha256);
-            Ok(is_same.then_some(live.memory.head.path))
-        }
+        Ok(live) => Ok(Some(live.memory.head)),
         Err(EngineError::NotFound(ObjectKind::Memory)) => Ok(None),
         Err(error) => Err(error.into()),
     }
+}
+
+/// Whether a live memory has the version's content.
+fn has_content(live: &Head, shown: &ShownVersion) -> bool {
+    shown.version.content.is_some_and(|content| content.sha256 == live.content.sha256)
 }
 
 pub(super) async fn redact(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {

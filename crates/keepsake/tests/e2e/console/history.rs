@@ -143,6 +143,13 @@ async fn changes_of_a_key_are_taken_back_after_their_plan_was_shown() {
     let page = format!("{base}/memories/{}", text(&tests["id"]));
     browser.open(&page).await.has("/edit\"");
     other.open(&page).await.lacks("/edit\"");
+    // Nor does a memory that has become a setting get an earlier path back.
+    store.update(&mine, &json!({"path": "/.keepsake/mine"})).await;
+    let history = format!("{base}/memories/{}/history", text(&mine["id"]));
+    for page in [history, format!("{base}/versions/{}", text(&mine["memory_version_id"]))] {
+        browser.open(&page).await.has("/restore\"");
+        other.open(&page).await.lacks("/restore\"");
+    }
     // Without the scope to see keys, the name of a key has no link.
     let history = other.open(&format!("{base}/history")).await;
     history.has("<bdi title=\"apikey_");
