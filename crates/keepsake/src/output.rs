@@ -16,7 +16,9 @@ use keepsake_index::action_words;
 use serde_json::{Map, Value, json};
 
 use crate::cli::OutputFormat;
-pub(crate) use Format::{Action, Actor, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time};
+pub(crate) use Format::{
+    Action, Actor, Aside, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time,
+};
 pub(crate) use foreign::printable;
 pub(crate) use keepsake_core::words::{bytes, counted, limit};
 pub(crate) use terminal::{
@@ -40,6 +42,8 @@ pub(crate) type Column = (&'static str, &'static str, Format);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
     Text,
+    /// A text that a narrow terminal leaves out before a time.
+    Aside,
     Bytes,
     Count,
     /// A time, shown relative to now.

@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use console::measure_text_width;
 
-use super::{Bytes, Column, Count, Flag, Period, Time};
+use super::{Aside, Bytes, Column, Count, Flag, Period, Time};
 
 /// Spaces between two columns.
 pub(super) const GAP: u16 = 2;
@@ -25,7 +25,7 @@ const MIN_ID_CHARS: usize = 10;
 pub(super) type Layout = Vec<(usize, usize)>;
 
 /// Chooses the columns to show. If they are too wide, ids are shortened first, then numbers are left
-/// out, then times, and texts get several lines. An id is never broken.
+/// out, then asides and times, and texts get several lines. An id is never broken.
 pub(super) fn fit(columns: &[Column], rows: &mut [Vec<String>], width: usize) -> Layout {
     let mut fitting = Fitting { columns, shown: (0..columns.len()).collect(), width };
     if fitting.least(rows, WIDE_TEXT) > width {
@@ -46,6 +46,7 @@ pub(super) fn fit(columns: &[Column], rows: &mut [Vec<String>], width: usize) ->
 enum Rank {
     Flag,
     Number,
+    Aside,
     Time,
     Id,
 }
@@ -86,7 +87,7 @@ impl Fitting<'_> {
     }
 
     /// The place of the column that is missed least, up to a rank. The first column stays, and the last
-    /// unless it has ids, which are named elsewhere in the line.
+    /// unless it is an aside or has ids, which are named elsewhere in the line.
     fn to_leave_out(&self, rows: &[Vec<String>], max_rank: Rank) -> Option<usize> {
         let last = self.shown.len() - 1;
         let candidates = self.shown.iter().enumerate().skip(1).filter_map(|(place, column)| {
@@ -95,10 +96,11 @@ impl Fitting<'_> {
                 _ if has_ids => Rank::Id,
                 Flag => Rank::Flag,
                 Bytes | Count | Period => Rank::Number,
+                Aside => Rank::Aside,
                 Time => Rank::Time,
                 _ => return None,
             };
-            let may_go = rank <= max_rank && (place < last || has_ids);
+            let may_go = rank <= max_rank && (place < last || matches!(rank, Rank::Aside | Rank::Id));
             may_go.then_some((rank, std::cmp::Reverse(place)))
         });
         candidates.min().map(|(_, place)| place.0)

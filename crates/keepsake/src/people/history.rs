@@ -16,7 +16,7 @@ use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{IdsArgs, StoreArgs, shell_word};
 use crate::ids::{MEMORY, VERSION};
-use crate::output::{Actor, Bytes, Column, Count, Stream, Text, Time, actor_id, items_of, notice, printable};
+use crate::output::{Actor, Aside, Bytes, Column, Count, Stream, Text, Time, actor_id, items_of, notice, printable};
 
 const NOT_LISTED: &str = "the versions cannot be listed";
 const VERSIONS: [&str; 1] = ["memory_versions"];
@@ -28,7 +28,7 @@ const READERS: [Column; 8] = [
     ("FIRST", "/first_read_at", Time),
     ("LAST", "/last_read_at", Time),
     ("VERSION", "/memory_version_id", Text),
-    ("PATH", "/path", Text),
+    ("PATH", "/path", Aside),
 ];
 
 #[derive(Debug, Args)]
@@ -139,7 +139,7 @@ pub(super) async fn log(args: LogArgs) -> Result<()> {
         ("PATH", "/path", Text),
     ];
     if has_moved {
-        columns.push(("BEFORE", "/previous_path", Text));
+        columns.push(("BEFORE", "/previous_path", Aside));
     }
     connection.printer.first(&versions, args.limit, &columns, "there are no versions")
 }
