@@ -40,7 +40,7 @@ impl AnswerHead {
 
 /// Parses the URL of a server that a person gave. The error names the rule that it
 /// breaks, and what to write instead.
-pub(crate) fn server_url(text: &str) -> Result<Url> {
+pub fn server_url(text: &str) -> Result<Url> {
     // A text with `@` may hold a password: the message does not repeat it.
     let value = if text.contains('@') { "" } else { text };
     let refused = |reason: String| ClientError::setting("url", value, &reason);

@@ -21,15 +21,23 @@ impl Backoff {
         Self { attempts: 1 }
     }
 
-    /// Waits before the next attempt. Returns `false` if no attempt is left.
-    pub(crate) async fn wait(&mut self, retry_after: Option<Duration>) -> bool {
+    /// The wait before the next attempt; `None` if no attempt is left.
+    pub(crate) fn next_wait(&mut self, retry_after: Option<Duration>) -> Option<Duration> {
         if self.attempts == MAX_ATTEMPTS {
-            return false;
+            return None;
         }
         let longest = FIRST_WAIT * 2_u32.pow(self.attempts - 1);
         let jittered = longest.mul_f64(rand::random_range(0.5..=1.0));
         self.attempts += 1;
-        tokio::time::sleep(retry_after.map_or(jittered, |least| least.max(jittered)).min(MAX_WAIT)).await;
+        Some(retry_after.map_or(jittered, |least| least.max(jittered)).min(MAX_WAIT))
+    }
+
+    /// Waits before the next attempt. Returns `false` if no attempt is left.
+    pub(crate) async fn wait(&mut self, retry_after: Option<Duration>) -> bool {
+        let Some(wait) = self.next_wait(retry_after) else {
+            return false;
+        };
+        tokio::time::sleep(wait).await;
         true
     }
 

@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 use uuid::Uuid;
 
-pub use advice::AnswerHead;
+pub use advice::{AnswerHead, server_url};
 use answer::answer_of;
 pub use answer::{MAX_ANSWER_BYTES, body_of, from_json};
 use backoff::Backoff;
@@ -50,6 +50,8 @@ pub use pages::Pages;
 
 const ATTEMPT_LIMIT: Duration = Duration::from_mins(2);
 const CONNECT_LIMIT: Duration = Duration::from_secs(10);
+/// A person wonders why nothing happens.
+const LONG_WAIT: Duration = Duration::from_secs(2);
 /// The header whose value makes the server apply a `POST` once.
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 
@@ -75,6 +77,8 @@ pub struct Client {
     api: Api,
     /// `None`: for an agent.
     purpose: Option<Purpose>,
+    /// Is told of long waits before a call is sent again.
+    tell_wait: Option<fn(&ClientError, Duration)>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -143,13 +147,20 @@ impl Client {
             http = http.no_proxy();
         }
         let http = http.build().map_err(|error| ClientError::setting("url", url, &causes(&error)))?;
-        Ok(Self { http, base, api, purpose: None })
+        Ok(Self { http, base, api, purpose: None, tell_wait: None })
     }
 
     /// The same client, whose reads are no uses by an agent.
     #[must_use]
     pub const fn reading_for(mut self, purpose: Purpose) -> Self {
         self.purpose = Some(purpose);
+        self
+    }
+
+    /// The same client, which tells of each long wait that the server asks for before a call is sent again.
+    #[must_use]
+    pub const fn telling_waits(mut self, tell: fn(&ClientError, Duration)) -> Self {
+        self.tell_wait = Some(tell);
         self
     }
 
@@ -250,11 +261,15 @@ impl Client {
                 return Err(error);
             }
             let is_failed_read = is_idempotent && self.api == Api::Compatible && error.is_server_error();
-            if !is_failed_read {
-                backoff.wait_after(error).await?;
-            } else if !backoff.wait(error.retry_after()).await {
+            let asked_for = error.retry_after();
+            let may_repeat = is_failed_read || error.is_transient();
+            let Some(wait) = may_repeat.then(|| backoff.next_wait(asked_for)).flatten() else {
                 return Err(error);
+            };
+            if let Some(tell) = self.tell_wait.filter(|_| asked_for >= Some(LONG_WAIT)) {
+                tell(&error, wait);
             }
+            tokio::time::sleep(wait).await;
         }
     }
 

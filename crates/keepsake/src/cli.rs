@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use keepsake_config::{Failure, SourceArgs, cli::Result};
 use keepsake_core::{SearchMode, Timestamp, words};
 use keepsake_engine::{Clock, SystemClock};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The heading of the options of a connection.
 const CONNECTION: &str = "Connection";
@@ -243,6 +243,15 @@ pub(crate) fn given(mut fields: Value) -> Value {
         fields.retain(|_, value| !value.is_null());
     }
     fields
+}
+
+/// Refuses a change without a field.
+pub(crate) fn require_change(body: &Value, command: &str) -> Result<()> {
+    if body.as_object().is_none_or(Map::is_empty) {
+        let text = format!("nothing says what to change: `{command} --help` lists the options");
+        return Err(Failure::usage(text));
+    }
+    Ok(())
 }
 
 /// A parser of names, whose help explains each.

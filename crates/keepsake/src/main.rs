@@ -35,6 +35,7 @@ mod sync;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::cli::Result;
@@ -199,11 +200,29 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     completions::answer_shell(Cli::command);
-    let matches = grouped(Cli::command()).get_matches();
+    let matches = grouped(Cli::command()).try_get_matches();
+    let matches = matches.unwrap_or_else(|error| with_places(error).exit());
     match Cli::from_arg_matches(&matches) {
         Ok(cli) => run_to_end(cli.command, &matches),
         Err(error) => error.exit(),
     }
+}
+
+/// Names the commands below which there is one of the unknown name: `log` is `memory log`.
+fn with_places(mut error: clap::Error) -> clap::Error {
+    let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
+        return error;
+    };
+    let program = Cli::command();
+    let places = program.get_subcommands().filter_map(|above| {
+        let below = above.find_subcommand(name)?;
+        Some(format!("{} {}", above.get_name(), below.get_name()))
+    });
+    let places: Vec<_> = places.collect();
+    if !places.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(places));
+    }
+    error
 }
 
 #[tokio::main]
@@ -333,5 +352,7 @@ mod tests {
         }
         let unknown = parse("tenant create --name n --limit bytes_per_memroy=1").unwrap_err().to_string();
         assert!(unknown.contains("the limits are api_keys_per_tenant, "), "{unknown}");
+        let elsewhere = with_places(parse("readers").unwrap_err()).to_string();
+        assert!(elsewhere.contains("a similar subcommand exists: 'memory readers'"), "{elsewhere}");
     }
 }

@@ -23,7 +23,8 @@ pub(crate) fn print_manual(program: Command, args: &ManArgs) -> Result<()> {
     // Without the commit: packagers compare pages of different builds.
     let program = program.version(env!("CARGO_PKG_VERSION"));
     if let Some(folder) = &args.dir {
-        return clap_mangen::generate_to(program, folder).map_err(unusable(folder));
+        let made = std::fs::create_dir_all(folder);
+        return made.and_then(|()| clap_mangen::generate_to(program, folder)).map_err(unusable(folder));
     }
     let mut page = Vec::new();
     let rendered = clap_mangen::Man::new(program).render(&mut page);

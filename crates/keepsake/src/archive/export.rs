@@ -34,8 +34,18 @@ const PARTIAL: &str = ".partial";
 const MAX_PARTS_WAITING: usize = 16;
 const MAX_MARKER_BYTES: u64 = 1 << 10;
 
+/// Ends of the names of archives of other kinds.
+const OTHER_KINDS: [&str; 6] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip", ".zst"];
+
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<()> {
+    let name = args.target.to_string_lossy().to_lowercase();
+    if !is_packed(&args.target) && OTHER_KINDS.iter().any(|end| name.ends_with(end)) {
+        return Err(Failure::usage(format!(
+            "{} was not written: an archive is a folder, or a file whose name ends in .tar.zst",
+            args.target.display()
+        )));
+    }
     let store = open_store(&args.store).await?.for_backup();
     let manifest = write_to(&store, &args.target, args.versions, &args.moment).await?;
     let counts = manifest.counts;

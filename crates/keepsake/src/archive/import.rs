@@ -13,7 +13,7 @@ use keepsake_engine::{Clock, SystemClock};
 use super::room::Room;
 use super::source::Source;
 use super::{ImportArgs, export, past, report, upload};
-use crate::output::{Printer, notice, printable};
+use crate::output::{Printer, counted, notice, printable};
 use crate::people::{agent_path, api_path, open_store};
 use crate::store_api::StoreApi;
 
@@ -56,9 +56,9 @@ pub(crate) async fn run(args: ImportArgs) -> Result<()> {
         let first = outcomes.conflicts().next().map(agent_path).unwrap_or_default();
         report::print(&mut outcomes.only_refusals(), &printer, args.dry_run)?;
         return Err(Failure::conflict(format!(
-            "nothing was imported: the memory store has something else at {} paths, the first is {first}; \
+            "nothing was imported: the memory store has something else at {}, the first is {first}; \
              --on-conflict skip or replace imports the rest",
-            HumanCount(conflicts as u64)
+            counted(conflicts as u64, "path")
         )));
     }
     if let Some(room) = Room::of(&store).await? {

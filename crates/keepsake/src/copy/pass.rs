@@ -23,7 +23,7 @@ use super::server::{Server, StorePair};
 use crate::archive::source::{Source, placed};
 use crate::archive::upload;
 use crate::failures::{class_of, failure_of};
-use crate::output::Printer;
+use crate::output::{Printer, counted};
 use crate::people::agent_path;
 use crate::store_api::ReadMemory;
 
@@ -111,8 +111,9 @@ impl StoreCopy {
         let (name, conflicts) = (&self.receipt.pair.to_name, plan.report.conflicts().count());
         if self.options.on_conflict == OnConflict::Fail && conflicts > 0 {
             let first = plan.report.conflicts().next().map(agent_path).unwrap_or_default();
+            let paths = counted(conflicts as u64, "path");
             return Err(Failure::conflict(format!(
-                "nothing was written: {name} has something else at {conflicts} paths, the first is {first}; \
+                "nothing was written: {name} has something else at {paths}, the first is {first}; \
                  --on-conflict skip or replace copies the rest"
             )));
         }

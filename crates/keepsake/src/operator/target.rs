@@ -10,8 +10,8 @@ use std::time::Duration;
 use keepsake_client::{Client, Method, Query, Url, extended};
 use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs, cli::Result};
 use keepsake_core::{ApiKeyId, TenantId};
-use keepsake_engine::Engine;
-use keepsake_index::{StoreFilter, StoreListing};
+use keepsake_engine::{Engine, EngineError};
+use keepsake_index::{ServerSecret, StoreFilter, StoreListing};
 use keepsake_server::operator_call;
 use serde_json::Value;
 
@@ -266,6 +266,21 @@ impl OperatorApi {
             }
         }
         Err(Failure::usage("there are too many objects to look through: give the whole id"))
+    }
+
+    /// Refuses a master key that does not open the secrets of the server. A running server has opened them.
+    pub(super) async fn require_master_key(&self, settings: &Settings) -> Result<()> {
+        let Self::Database { backends, .. } = self else {
+            return Ok(());
+        };
+        let secrets = backends.index.secrets.all().await;
+        let secrets = secrets.map_err(of_index("the server's secrets cannot be read".to_owned()))?;
+        let open = |secret: &ServerSecret| {
+            let vault = &settings.engine.vault;
+            vault.open(&secret.purpose, &secret.kid, &secret.wrapped_key).map(drop)
+        };
+        let opened = secrets.iter().try_for_each(open).map_err(EngineError::Secret);
+        opened.map_err(Failure::of("the server's secrets (secrets.master_key)"))
     }
 
     pub(super) async fn close(self) {

@@ -8,7 +8,7 @@ use keepsake_index::Auditor;
 use serde_json::{Map, Value, json};
 
 use super::target::{OperatorApi, call, list, show, with_api};
-use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given};
+use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given, require_change};
 use crate::names::Names;
 use crate::output::{
     Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, print, printable,
@@ -242,6 +242,7 @@ async fn update(args: UpdateTenantArgs) -> Result<()> {
         body["external_id"] = Value::Null;
     }
     args.search_mode.set_in(&mut body);
+    require_change(&body, "keepsake tenant update")?;
     let (failed, path) = ("the tenant was not changed", ["tenants", &args.of.tenant]);
     let (printer, changed) = call(args.of.target, failed, Method::PATCH, &path, &[], Some(body)).await?;
     printer.done(&changed, || format!("changed the tenant {}\n", text_of(&changed, "id")))

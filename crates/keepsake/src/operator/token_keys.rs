@@ -5,9 +5,9 @@ use keepsake_client::Method;
 use keepsake_config::cli::Result;
 use serde_json::json;
 
-use super::target::call;
+use super::target::{CommandDatabase, OperatorApi, with_api};
 use crate::cli::TargetArgs;
-use crate::output::{confirm, text_of};
+use crate::output::{Printer, confirm, text_of};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenKeyCommand {
@@ -35,8 +35,19 @@ pub(crate) async fn run(command: TokenKeyCommand) -> Result<()> {
     let question = "Refuse all tokens that were signed until now?";
     confirm(question, args.yes || !args.compromised)?;
     let body = json!({"compromised": args.compromised});
-    let (failed, path) = ("the token signing key was not rotated", ["token_keys", "rotate"]);
-    let (printer, key) = call(args.target, failed, Method::POST, &path, &[], Some(body)).await?;
+    let printer = Printer::new(args.target.output.output);
+    let settings = match args.target.server {
+        Some(_) => None,
+        None => Some(CommandDatabase::find(args.target.sources.clone())?.settings),
+    };
+    let work = async |api: &OperatorApi| {
+        // With keys of two master keys, a server that knows one of these would not start.
+        if let Some(settings) = &settings {
+            api.require_master_key(settings).await?;
+        }
+        api.call(Method::POST, &["token_keys", "rotate"], &[], Some(&body)).await
+    };
+    let key = with_api(args.target, "the token signing key was not rotated", work).await?;
     printer.done(&key, || {
         let signs_from = text_of(&key, "signs_from");
         format!(

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use clap::{Args, Subcommand};
 use console::Term;
-use keepsake_client::{Client, ClientError};
+use keepsake_client::{Client, ClientError, server_url};
 use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 
@@ -70,9 +70,11 @@ pub(crate) enum ContextCommand {
 /// Checks an API key and remembers it as a context, which becomes the current one.
 pub(crate) async fn login(args: LoginArgs) -> Result<()> {
     let (mut contexts, path) = Contexts::of_user()?;
+    let refused = |error: ClientError| Failure::usage(error.to_string());
+    // A person types no key for a URL that is refused.
+    server_url(&args.url).map_err(refused)?;
     let api_key = read_key(&args.url)?;
-    let client = Client::new(&args.url, &api_key.as_str().into())
-        .map_err(|error| Failure::usage(error.to_string()))?;
+    let client = Client::new(&args.url, &api_key.as_str().into()).map_err(refused)?;
     let probed = client.get::<Value>(&["memory_stores"], &[("limit", Some("1"))]).await;
     match probed {
         // A key without the scope to list stores is valid nevertheless.

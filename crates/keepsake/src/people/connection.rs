@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Display;
 
-use keepsake_client::{Client, ClientError, Query};
+use keepsake_client::{Client, ClientError, Query, server_url};
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{Purpose, StoreId};
 use serde_json::Value;
@@ -13,7 +13,7 @@ use crate::cli::{ConnectionArgs, ServerArgs, StoreArgs};
 use crate::contexts::{self, Context, Contexts};
 use crate::failures::of_client;
 use crate::ids::{STORE, several_named};
-use crate::output::{Printer, notice};
+use crate::output::{Printer, counted, notice};
 use crate::store_api::StoreApi;
 
 /// The API of a server. Its failures begin with what failed, and have the class that
@@ -118,7 +118,9 @@ pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
     let (url, api_key) = credential(args, context)?;
     let store =
         context.filter(|context| is_same_server(&context.url, url)).and_then(|context| context.store.clone());
-    let client = Client::new(url, &api_key.into()).map_err(of_client)?;
+    let client = Client::new(url, &api_key.into()).map_err(of_client)?.telling_waits(|error, wait| {
+        notice(&format!("{error}; trying again in {}", counted(wait.as_secs(), "second")));
+    });
     Ok((client, store))
 }
 
@@ -149,6 +151,7 @@ fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<
              and `keepsake serve --dev` starts one",
         )
     })?;
+    server_url(url).map_err(of_client)?;
     let key_of_context =
         context.filter(|context| is_same_server(&context.url, url)).map(|context| context.api_key.as_str());
     let api_key = args.api_key.as_deref().or(key_of_context);

@@ -16,7 +16,9 @@ use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{IdsArgs, StoreArgs, shell_word};
 use crate::ids::{MEMORY, VERSION};
-use crate::output::{Actor, Aside, Bytes, Column, Count, Stream, Text, Time, actor_id, items_of, notice, printable};
+use crate::output::{
+    Actor, Aside, Bytes, Column, Count, Stream, Text, Time, actor_id, items_of, notice, printable,
+};
 
 const NOT_LISTED: &str = "the versions cannot be listed";
 const VERSIONS: [&str; 1] = ["memory_versions"];

@@ -535,12 +535,17 @@ async fn expire(args: ExpireArgs) -> Result<()> {
     let connection = Connection::of_store(&args.memory.store).await?;
     let body = json!({ "expires_at": expires_at.as_deref().unwrap_or(NEVER) });
     let changed = change(&connection, &path, body).await?;
-    connection.printer.done(&changed, || match changed["expires_at"].as_str() {
-        Some(time) => {
-            let relative = connection.printer.relative(time);
-            format!("{} expires {relative}, at {time}\n", agent_path(&path))
+    let when = |field: &str| {
+        let time = changed[field].as_str()?;
+        Some(format!("{}, at {time}", connection.printer.relative(time)))
+    };
+    connection.printer.done(&changed, || {
+        let shown = agent_path(&path);
+        match (when("expires_at"), when("expiry_time")) {
+            (Some(time), _) => format!("{shown} expires {time}\n"),
+            (None, Some(time)) => format!("{shown} is pinned; without the pin, it expires {time}\n"),
+            (None, None) => format!("{shown} never expires\n"),
         }
-        None => format!("{} never expires\n", agent_path(&path)),
     })
 }
 

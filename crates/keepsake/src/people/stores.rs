@@ -10,7 +10,9 @@ use serde_json::{Map, Value, json};
 use super::connection::{Connection, find_store, named_stores};
 use super::undo::{ForkStoreArgs, RestoreStoreArgs, fork, restore};
 use super::{agent_path, confirm, put_agent_paths, text_of};
-use crate::cli::{ConnectionArgs, SearchModeArgs, choice, example, given, moment_text, parse_period};
+use crate::cli::{
+    ConnectionArgs, SearchModeArgs, choice, example, given, moment_text, parse_period, require_change,
+};
 use crate::operator;
 use crate::output::{
     Bytes, Column, Count, Period, Printer, Text, Time, counted, items_of, notice, print, printable,
@@ -255,8 +257,9 @@ async fn is_name_shared(connection: &Connection, name: &str) -> bool {
 }
 
 async fn update(args: UpdateStoreArgs) -> Result<()> {
-    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     let body = body_of(args.name.as_deref(), args.fields, &args.remove_metadata);
+    require_change(&body, "keepsake store update")?;
+    let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
     let changed = connection.post("the memory store was not changed", &[], body).await?;
     connection.printer.done(&changed, || sentence("changed", &changed))
 }
@@ -300,7 +303,7 @@ async fn usage(args: ShowStoreArgs) -> Result<()> {
         ("never read", "/never_read_count", Count),
     ];
     connection.printer.object(&usage, &fields)?;
-    let next = items_of(&usage, "expiring_next");
+    let mut next = items_of(&usage, "expiring_next").to_vec();
     if next.is_empty() || !connection.printer.is_table() {
         return Ok(());
     }
@@ -311,7 +314,8 @@ async fn usage(args: ShowStoreArgs) -> Result<()> {
         ("PATH", "/path", Text),
     ];
     print("\n")?;
-    connection.printer.items(next, &columns, "")
+    put_agent_paths(&mut next);
+    connection.printer.items(&next, &columns, "")
 }
 
 async fn diff(args: DiffStoreArgs) -> Result<()> {

@@ -3,6 +3,7 @@
 use axum::extract::{FromRequest, Request, State};
 use keepsake_archive::plan::OnConflict;
 use keepsake_archive::report::ReportEntry;
+use keepsake_core::words::counted;
 use keepsake_core::{DirPath, StoreId};
 use keepsake_engine::{Engine, HistoryPart, ImportOptions, MAX_ARCHIVE_BYTES, MAX_VERSIONS};
 use serde::Serialize;
@@ -213,9 +214,9 @@ async fn import_archive(
     if imported.is_refused {
         let first = report.conflicts().next().unwrap_or_default();
         return Err(ApiError::state_conflict(format!(
-            "nothing was imported: the memory store has something else at {} paths, the first is {first}; \
+            "nothing was imported: the memory store has something else at {}, the first is {first}; \
              `on_conflict=skip` or `on_conflict=replace` imports the rest",
-            report.conflicts().count()
+            counted(report.conflicts().count() as u64, "path")
         )));
     }
     let [created, replaced, unchanged, skipped, refused] = report.counts().map(|(_, count)| count);

@@ -113,11 +113,17 @@ fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> 
         let path = text_of(item, "path");
         let path = if path.is_empty() { REDACTED } else { path };
         let below = path.strip_prefix(directory).unwrap_or(path).trim_start_matches('/');
-        let about = format!(
+        let mut about = format!(
             "{}, {}",
             HumanBytes(item["content_size_bytes"].as_u64().unwrap_or_default()),
             relative(text_of(item, "updated_at"))
         );
+        if let Some(time) = item["expires_at"].as_str() {
+            let _ = write!(about, ", expires {}", relative(time));
+        }
+        if item["pinned"] == true {
+            about.push_str(", pinned");
+        }
         root.insert(below, about);
     }
     let mut text = format!("{}\n", agent_path(directory.trim_end_matches('/')));
