@@ -204,6 +204,12 @@ mod tests {
             assert_eq!(layout[0], (0, version_width), "{width}: {rows:?}");
             assert_eq!(measure_text_width(&rows[0][0]), version_width, "{width}: {rows:?}");
         }
+        let columns = [columns[0], columns[1], columns[4], ("BEFORE", "", Aside)];
+        let mut rows = vec![row("memver_01KAK5R2M0E9V7Q3C4D8X6Y1ZT")];
+        rows[0].drain(2..4);
+        rows[0].push("/memories/renamed/a.md".to_owned());
+        let shown: Vec<_> = fit(&columns, &mut rows, 60).iter().map(|(column, _)| *column).collect();
+        assert_eq!(shown, [0, 1, 2], "the time is missed more than an aside");
         let id = "apikey_01KAK5R2M0E9V7Q3C4D8X6Y1ZT";
         let found = format!("dev ({id}): 5 memories");
         let mut rows = vec![vec!["ok".to_owned(), found, "long ".repeat(20)]];

@@ -24,6 +24,7 @@ use super::undo::OwnChanges;
 use super::{AGENT_ROOT, agent_path, api_path, confirm, editor, history, search, text_of};
 use crate::cli::{MomentArgs, StoreArgs, example, parse_period, shell_word};
 use crate::failures::unreadable;
+use crate::ids::VERSION;
 use crate::open_folder::read_at_most;
 use crate::output::{items_of, notice, print, printable};
 use crate::signals::EndSignals;
@@ -259,7 +260,13 @@ async fn get_at(connection: &Connection, path: &str, view: &str, moment: &Moment
 }
 
 pub(super) fn missing(path: &str) -> Failure {
-    Failure::not_found(format!("{}: there is no such memory", agent_path(path)))
+    let hint = match VERSION.beginning(path.trim_start_matches('/')) {
+        Some(_) => {
+            "; `keepsake memory diff PATH VERSION` and `keepsake memory restore VERSION` take a version's id"
+        }
+        None => "",
+    };
+    Failure::not_found(format!("{}: there is no such memory{hint}", agent_path(path)))
 }
 
 /// The memory that was the last one deleted at a path, if it can be restored.

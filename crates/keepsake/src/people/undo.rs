@@ -280,6 +280,12 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
     }
     if connection.printer.is_table() {
         hint_at_key(&body, &done);
+        let is_skipped = |item: &&Value| item["action"] == "skipped";
+        let skipped: Vec<_> = items_of(&done, "data").iter().filter(is_skipped).cloned().collect();
+        // Without a question, no plan has said why.
+        if sure.yes && !skipped.is_empty() {
+            show_items(connection, skipped, sure.ids).await?;
+        }
     }
     connection.printer.done(&done, || format!("{}\n", in_words(&done)))
 }
@@ -303,7 +309,18 @@ fn hint_at_key(body: &Value, undo: &Value) {
 }
 
 async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<()> {
-    let mut items = items_of(plan, "data").to_vec();
+    let items = items_of(plan, "data");
+    show_items(connection, items.to_vec(), ids).await?;
+    if let Some(more @ 1..) = plan["not_shown"].as_u64() {
+        notice(&format!("{more} more memories are not shown"));
+    }
+    if !items.is_empty() {
+        notice(&in_words(plan));
+    }
+    Ok(())
+}
+
+async fn show_items(connection: &Connection, mut items: Vec<Value>, ids: IdsArgs) -> Result<()> {
     put_agent_paths(&mut items);
     for item in &mut items {
         if item["changed_by"].is_null() {
@@ -317,14 +334,7 @@ async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<()>
         ("CHANGED BY", "/changed_by/created_by", Actor),
         ("PATH", "/path", Text),
     ];
-    connection.printer.items(&items, &columns, "there is nothing to take back")?;
-    if let Some(more @ 1..) = plan["not_shown"].as_u64() {
-        notice(&format!("{more} more memories are not shown"));
-    }
-    if !items.is_empty() {
-        notice(&in_words(plan));
-    }
-    Ok(())
+    connection.printer.items(&items, &columns, "there is nothing to take back")
 }
 
 const ACTIONS: [&str; 4] = ["restored", "deleted", "recreated", "renamed"];

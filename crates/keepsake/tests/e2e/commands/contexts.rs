@@ -15,6 +15,7 @@ async fn login_remembers_the_server_for_later_commands() {
     };
     let run = async |line: &str| run_with(line, &[], "").await;
     run("memory ls").await.ends(2, "keepsake login");
+    run("login 127.0.0.1:1").await.ends(2, "it must start with http://");
 
     let login = format!("login {url} --name work --store notes");
     run_with(&login, &[], "ks_live_unknown\n").await.ends(5, "");

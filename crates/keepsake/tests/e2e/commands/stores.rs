@@ -18,6 +18,7 @@ async fn stores_and_sessions_are_used() {
     assert_eq!(settings(&made), json!(["projects", {"team": "a", "kind": "b"}, 7_776_000, "lexical"]));
     assert_eq!(settings(&changed), json!(["plans", {"team": "a"}, null, null]));
 
+    person.ends("store update plans", 2, "nothing says what to change").await;
     let shown = person.ok("store get plans").await;
     let beginning = made["id"].as_str().unwrap().split_at(30).0;
     assert_eq!(person.json(&format!("store get {beginning} -o json")).await, changed);
