@@ -236,7 +236,7 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
     if sure.dry_run || !sure.yes {
         let mut dry = body.clone();
         dry["dry_run"] = true.into();
-        let plan = connection.post(NOT_UNDONE, &[action], dry).await?;
+        let plan = connection.post("the plan cannot be made", &[action], dry).await?;
         let made = made(&plan);
         if !connection.printer.is_table() && (sure.dry_run || made == 0) {
             connection.printer.done(&plan, String::new)?;

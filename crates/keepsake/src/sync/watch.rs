@@ -27,6 +27,7 @@ pub(super) async fn run(sync: &mut Sync, ending: &CancellationToken) -> Result<(
     let mut changes = StoreChanges::default();
     let mut last_problem = LastProblem::none();
     let mut has_synchronised = false;
+    notice("watching: Ctrl-C ends");
     loop {
         let round = async {
             // Opened before the pass: a change during the pass must cause another one.
