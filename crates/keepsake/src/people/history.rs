@@ -360,10 +360,14 @@ pub(super) async fn readers(args: ReadersArgs) -> Result<()> {
         Some(beginning) => Some(find_version(&connection, &[], beginning).await?),
         None => None,
     };
+    let memory_id = match path {
+        Some(path) => Some(memory_at(&connection, &path).await?),
+        None => None,
+    };
     let limit = args.limit.to_string();
     let query = [
         ("memory_version_id", version.as_deref()),
-        ("path", path.as_deref()),
+        ("memory_id", memory_id.as_deref()),
         ("limit", Some(limit.as_str())),
         ("page", args.page.as_deref()),
     ];

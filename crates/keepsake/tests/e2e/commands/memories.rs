@@ -154,7 +154,9 @@ async fn reads_by_people_and_copies_postpone_no_expiry() {
     assert!(table.stderr.contains("complete from "), "{}", table.stderr);
     person.ends("memory readers b.md", 3, "").await;
     person.ok("store update notes --records-reads false").await;
+    person.ok("memory rm a.md --yes").await;
     let table = person.line("memory readers a.md").await;
+    assert!(table.stdout.contains("/memories/a.md"), "{}", table.stdout);
     assert!(table.stderr.contains("records no reads"), "{}", table.stderr);
 }
 
