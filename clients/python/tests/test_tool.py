@@ -117,10 +117,10 @@ class Tools:
         self.assertEqual((len(proxy.seen()), len(waited)), (5, 4))
         self.assertTrue(all(later > sooner / 2 for sooner, later in zip(waited, waited[1:])), waited)
         # After a minute there is no further attempt.
-        proxy.spoil(UNAVAILABLE)
+        proxy.spoil(LOST)
         times = iter([0.0, 61.0])
         tool._now = lambda: next(times)
-        with self.assertRaises(KeepsakeError):
+        with self.assertRaisesRegex(KeepsakeError, "no answer: .*; the call may have been carried out"):
             await do(tool.call(VIEW))
         self.assertEqual(len(proxy.seen()), 1)
 
@@ -183,7 +183,8 @@ class Tools:
                 ({"memory_store_id": "a"}, "`base_url` is missing: pass it, or set KEEPSAKE_URL"),
                 ({"memory_store_id": "a", "base_url": "host"}, "`base_url` must begin with http"),
                 ({"memory_store_id": "a", "base_url": BASE_URL}, "`api_key` is missing"),
-                ({"memory_store_id": "../a", "base_url": BASE_URL, "api_key": "k"}, "`memory_store_id` must be an id"),
+                ({"memory_store_id": "memstore_/a", "base_url": BASE_URL, "api_key": "k"}, "`memory_store_id` must be an id"),
+                ({"memory_store_id": "notes", "base_url": BASE_URL, "api_key": "k"}, "an id, memstore_…, not 'notes'"),
             ]:
                 with self.assertRaisesRegex(ValueError, message):
                     self.tool_class(**given)

@@ -75,7 +75,7 @@ def server(base_url: str | None, api_key: str | None, memory_store_id: str | Non
     return Server(
         base_url=_url(base_url),
         api_key=_key("api_key", _required("api_key", api_key, "KEEPSAKE_API_KEY")),
-        stores=f"/v1/memory_stores/{_segment('memory_store_id', store)}",
+        stores=f"/v1/memory_stores/{_segment('memory_store_id', store, 'memstore_')}",
     )
 
 
@@ -90,7 +90,8 @@ def server_of_session(session: object, base_url: str | None) -> Server:
             "`session` must be the answer of the call that created the session: `token` is missing, "
             "which only that answer has"
         )
-    return Server(_url(base_url), _key("session.token", token), f"/v1/sessions/{_segment('session', session_id)}")
+    segment = _segment("session", session_id, "sesn_")
+    return Server(_url(base_url), _key("session.token", token), f"/v1/sessions/{segment}")
 
 
 def call_of_input(server: Server, command: object) -> Call:
@@ -134,9 +135,9 @@ def _key(argument: str, value: str) -> str:
     raise ValueError(f"`{argument}` must be an API key or token: ASCII characters without spaces")
 
 
-def _segment(argument: str, value: str) -> str:
-    if not value.isascii() or not value.replace("_", "").isalnum():
-        raise ValueError(f"`{argument}` must be an id, such as memstore_…, not {value!r}")
+def _segment(argument: str, value: str, prefix: str) -> str:
+    if not value.startswith(prefix) or not value.isascii() or not value.replace("_", "").isalnum():
+        raise ValueError(f"`{argument}` must be an id, {prefix}…, not {value!r}")
     return value
 
 
@@ -197,6 +198,8 @@ class Attempts:
         self._url = url
         self._started_at = started_at
         self._made = 0
+        self._was_sent = False
+        """Whether an attempt may have reached the server."""
 
     def after_answer(self, answer: httpx2.Response, read: Body, now: float) -> Json | float:
         """The answer's body, or the seconds to wait before the next attempt."""
@@ -221,7 +224,11 @@ class Attempts:
         of_scheme = _advice.of_scheme(self._base_url, what)
         is_connecting = isinstance(failure, httpx2.ConnectError)
         advice = _advice.of_closed_handshake(self._base_url, what) if is_connecting else ""
-        error = KeepsakeError(self._url, of_scheme or f"the server cannot be reached: {what}{advice}")
+        is_sent = not is_connecting and not isinstance(failure, httpx2.ConnectTimeout)
+        self._was_sent = self._was_sent or is_sent
+        problem = "no answer" if is_sent else "the server cannot be reached"
+        outcome = "; the call may have been carried out" if self._was_sent else ""
+        error = KeepsakeError(self._url, of_scheme or f"{problem}: {what}{advice}{outcome}")
         error.__cause__ = failure
         if of_scheme:
             raise error
