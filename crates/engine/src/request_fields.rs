@@ -36,7 +36,7 @@ pub(crate) fn check_text(
 }
 
 pub(crate) fn parse_time(field: &'static str, text: &str) -> Result<Timestamp, EngineError> {
-    Timestamp::parse(text).map_or_else(|| invalid(field, "must be a time in RFC 3339 format"), Ok)
+    Timestamp::parse(text).map_or_else(|| invalid(field, "must be a date or a time in RFC 3339 format"), Ok)
 }
 
 /// A directory path that begins and ends with `/`.

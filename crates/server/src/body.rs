@@ -368,8 +368,11 @@ fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, why) = (error.path().to_string(), reason(error.inner()));
+        // The rule of a type continues the sentence that its field begins.
+        let colon = if why.starts_with("is ") || why.starts_with("must ") { "" } else { ":" };
         // The error of a body that is not JSON has no path.
-        let place = if [".", "?"].contains(&path.as_str()) { String::new() } else { format!("`{path}`: ") };
+        let is_whole = [".", "?"].contains(&path.as_str());
+        let place = if is_whole { String::new() } else { format!("`{path}`{colon} ") };
         ApiError::invalid_request(format!("the body is not valid: {place}{why}"))
     })?;
     let JsonObject(parsed) = parsed;

@@ -216,7 +216,8 @@ impl Query {
     fn time_of(&mut self, names: &[&str]) -> Result<Option<Timestamp>, ApiError> {
         self.checked(names, |text| {
             let advice = if has_bare_plus(text) { ": write the `+` of its offset as `%2B`" } else { "" };
-            Timestamp::parse(text).ok_or_else(|| format!("must be a time in RFC 3339 format{advice}"))
+            Timestamp::parse(text)
+                .ok_or_else(|| format!("must be a date or a time in RFC 3339 format{advice}"))
         })
     }
 

@@ -289,7 +289,7 @@ impl ExpiryChange {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("must be a time in RFC 3339 format, or `never`")]
+#[error("must be a date or a time in RFC 3339 format, or `never`")]
 pub struct ExpiresAtError;
 
 impl FromStr for ExpiresAt {
