@@ -198,8 +198,8 @@ class Attempts:
         self._url = url
         self._started_at = started_at
         self._made = 0
+        # Whether an attempt may have reached the server.
         self._was_sent = False
-        """Whether an attempt may have reached the server."""
 
     def after_answer(self, answer: httpx2.Response, read: Body, now: float) -> Json | float:
         """The answer's body, or the seconds to wait before the next attempt."""
