@@ -179,7 +179,7 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
       await page.getByRole('heading', { level: 1, name: 'first.md' }).waitFor();
     }
     await page.keyboard.press('?');
-    const keys = page.getByRole('dialog', { name: 'Keys' });
+    const keys = page.getByRole('dialog', { name: 'Keyboard shortcuts' });
     await keys.getByText('Edit', { exact: true }).waitFor();
     await assertAccessible(page, '#keys');
     // Without single keys, the menu opens the list, also on the next page.
@@ -189,7 +189,7 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
     await page.keyboard.press('?');
     assert.equal(await keys.isVisible(), false);
     await page.getByLabel('Account').click();
-    await page.getByRole('button', { name: 'Keys' }).click();
+    await page.getByRole('button', { name: 'Keyboard shortcuts' }).click();
     await single.check();
     await page.keyboard.press('Escape');
     await keys.waitFor({ state: 'hidden' });
@@ -286,7 +286,7 @@ test('what a session wrote is taken back after its plan was shown', async () => 
   await callTool(session, { command: 'create', path: file, file_text: 'wrong\n' });
   await signedIn(browser, {}, async (page) => {
     await page.goto(session.href);
-    await follow(page, 'Undo…');
+    await follow(page, 'Undo its changes…');
     await page.getByRole('row', { name: /deleted .*wrong\.md/ }).waitFor();
     await press(page, 'Undo in 1 memory');
     await says(page, '1 memory was changed.');

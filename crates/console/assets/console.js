@@ -276,7 +276,7 @@
   if (keysButton) {
     const list = make("dl", {});
     const close = make("button", { type: "button", autofocus: "" }, "Close");
-    const title = make("h2", { id: "keys-title" }, "Keys");
+    const title = make("h2", { id: "keys-title" }, "Keyboard shortcuts");
     const box = make("input", { type: "checkbox", id: "single-keys" });
     const label = make("label", { for: "single-keys" }, "Single keys act on the page");
     const choice = make("div", { class: "check" }, box, label);

@@ -217,6 +217,13 @@ impl Fields {
         self.get(name).unwrap_or_default()
     }
 
+    /// A directory, with the slashes at its ends, which a person may leave out. `None`: the field is
+    /// empty.
+    pub(crate) fn directory(&self, name: &str) -> Option<String> {
+        let inner = self.filled(name)?.trim_matches('/');
+        Some(if inner.is_empty() { "/".to_owned() } else { format!("/{inner}/") })
+    }
+
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let of_name = self.0.iter().filter(move |(key, _)| key == name);
         of_name.map(|(_, value)| value.as_str())

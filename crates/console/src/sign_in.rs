@@ -23,7 +23,7 @@ use keepsake_engine::{Audience, Engine, EngineError, PersonSignIn, SignInIssuer}
 use crate::frame::Frame;
 use crate::next::{HOME, OPERATOR_HOME, or_home};
 use crate::notice::Notice;
-use crate::page::{IsPage, PageResult, Refusal, page, page_with, see_other};
+use crate::page::{IsPage, PageResult, Refusal, page, page_with, see_other, sentence};
 use crate::request::{Fields, Form, Person, check_token, form_fields};
 use crate::text::markup::encoded;
 use crate::typed::RefusedForm;
@@ -386,9 +386,9 @@ impl CredentialForm {
     }
 
     /// The form once more, with the problem.
-    async fn again(&self, audience: Audience, problem: String) -> PageResult {
+    async fn again(&self, audience: Audience, problem: &str) -> PageResult {
         let refused = RefusedForm::carried_by(&self.fields);
-        self.form(audience, &self.fields, Some(problem), refused.as_ref()).await
+        self.form(audience, &self.fields, Some(sentence(problem)), refused.as_ref()).await
     }
 }
 
@@ -443,7 +443,7 @@ pub(crate) async fn sign_in(form: CredentialForm) -> PageResult {
     let credential = form.fields.text("credential").trim();
     match check(&form.engine, credential).await {
         Ok(()) => form.accepted(Audience::Tenant, credential, HOME).await,
-        Err(error) if is_final(&error) => form.again(Audience::Tenant, error.to_string()).await,
+        Err(error) if is_final(&error) => form.again(Audience::Tenant, &error.to_string()).await,
         Err(error) => Err(error.into()),
     }
 }
@@ -479,7 +479,7 @@ pub(crate) async fn sign_in_operator(
 ) -> PageResult {
     let token = form.fields.text("credential").trim();
     if !is_token(token) {
-        return form.again(Audience::Operator, "this is not the operator's token".to_owned()).await;
+        return form.again(Audience::Operator, "this is not the operator's token").await;
     }
     form.accepted(Audience::Operator, token, OPERATOR_HOME).await
 }

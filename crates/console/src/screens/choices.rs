@@ -96,6 +96,13 @@ pub(crate) struct ChoiceField {
     is_complete: bool,
 }
 
+impl ChoiceField {
+    /// Whether a text was sent that is no choice, and may be a part of a name.
+    pub(crate) fn is_unknown(&self) -> bool {
+        !self.chosen.is_empty() && self.choices.iter().all(|choice| choice.id != self.chosen)
+    }
+}
+
 /// The choices of a field, each with another name.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Choices(Vec<Choice>);

@@ -5,6 +5,7 @@
 
 use askama::Template;
 use axum::http::StatusCode;
+use keepsake_core::path::TESTS_PATH;
 use keepsake_core::tool::line_end;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, Refused, SensitiveDataPolicy, StoreId, words};
 use keepsake_engine::{EngineError, ExpiresAt, MemoryEdit, NewMemory, Precondition, View};
@@ -22,6 +23,19 @@ use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::line_ends;
 use crate::text::lines::Lines;
 use crate::text::markup::{self, Markup, path, text_area};
+
+/// The text with which a person begins the tests of a store.
+const FIRST_TESTS: &str = "\
+# true: refuse what would break a test
+gate: false
+tests:
+- max_files: 500
+# - path: /policy/refunds.md
+#   contains: \"200 EUR\"
+# - search: refund limit
+#   finds: /policy/refunds.md
+# - unchanged: /pinned/
+";
 
 /// The text that another person saved meanwhile.
 struct Conflict {
@@ -120,6 +134,13 @@ fn content_of(form: &Form, found: Option<&CurrentMemory>) -> String {
     }
 }
 
+/// The path of a form, with the slash at its beginning, which a person may leave out.
+fn path_of(form: &Form) -> String {
+    let path = form.fields.text("path").trim();
+    let is_whole = path.is_empty() || path.starts_with('/');
+    if is_whole { path.to_owned() } else { format!("/{path}") }
+}
+
 /// The text with marks for its secrets, if the store replaces secrets and refused the text for them:
 /// the API leaves the choice to its caller.
 fn marked(form: &Form, before: Option<&str>, text: &str, error: &EngineError) -> Option<String> {
@@ -134,7 +155,8 @@ fn marked(form: &Form, before: Option<&str>, text: &str, error: &EngineError) ->
 pub(super) async fn new(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
     let directory = caller.query.filled("path").unwrap_or("/");
-    page(&EditPage::new(&caller, store, directory, ""))
+    let content = if directory == TESTS_PATH { FIRST_TESTS } else { "" };
+    page(&EditPage::new(&caller, store, directory, content))
 }
 
 pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
@@ -149,7 +171,7 @@ pub(super) async fn create(Path(store_id): Path<StoreId>, form: Form) -> PageRes
     }
     let (memories, idempotency) = (&form.engine.memories, form.call()?);
     let new = |content: &str| NewMemory {
-        path: form.fields.text("path").trim().to_owned(),
+        path: path_of(&form),
         content: content.to_owned(),
         idempotency,
         ..NewMemory::default()
@@ -263,7 +285,7 @@ async fn deleted(form: &Form, store_id: StoreId, memory_id: MemoryId, content: &
 }
 
 pub(super) async fn rename(Path((store_id, memory_id)): OfMemory, form: Form) -> PageResult {
-    let (path, began) = (Some(form.fields.text("path").trim().to_owned()), form.engine.now());
+    let (path, began) = (Some(path_of(&form)), form.engine.now());
     let edit = MemoryEdit { path, ..MemoryEdit::default() };
     let moved = form.engine.memories.update(&form.principal, store_id, memory_id, edit).await?;
     changed(store_id, &moved, began, Done::MemoryMoved)

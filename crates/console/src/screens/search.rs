@@ -114,7 +114,7 @@ async fn search(caller: &Caller, chosen: Option<StoreId>, stores: &StoreChoices)
     let chosen: Vec<_> = chosen.into_iter().collect();
     let mut query = SearchQuery {
         query: fields.text("q").to_owned(),
-        path_prefix: fields.filled("prefix").map(str::to_owned),
+        path_prefix: fields.directory("prefix"),
         page: fields.page(PER_PAGE),
         explain: true,
     };

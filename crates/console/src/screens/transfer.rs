@@ -72,6 +72,8 @@ pub(super) async fn show(
 
 /// Limit of a form with an archive.
 pub const MAX_UPLOAD_BYTES: u64 = MAX_ARCHIVE_BYTES;
+/// The first bytes of a file that zstd made.
+const ZSTD: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 /// Maximum number of files on the page.
 const MAX_SHOWN: usize = 300;
 
@@ -119,8 +121,13 @@ pub(super) async fn import(
     let file = upload.file.clone();
     let hashing = engine.computations.run(form.caller.principal.tenant_id, move || ContentHash::of(&file));
     let file_hash = hashing.await?;
+    let is_compressed = upload.file.starts_with(&ZSTD);
     let archive = engine.imports.verify(&form.caller.principal, upload.file, "/").await;
     let archive = archive.map_err(|error| match error {
+        EngineError::DamagedArchive(_) if !is_compressed => Refusal::Invalid(format!(
+            "{} is no archive: choose a file that ends in .tar.zst. Nothing was imported.",
+            upload.file_name
+        )),
         EngineError::DamagedArchive(damage) => {
             Refusal::Invalid(format!("{} is damaged: {damage}. Nothing was imported.", upload.file_name))
         }

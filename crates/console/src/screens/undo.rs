@@ -85,7 +85,10 @@ impl Plan {
                 .map(|(name, number)| (name, words::count(number)))
                 .collect(),
             made: changed.iter().map(|(_, number)| number).sum(),
-            refusal: undo.refusal.as_ref().map(|refusal| refusal.message.clone()),
+            refusal: undo.refusal.as_ref().map(|refusal| {
+                let message = refusal.message.as_str();
+                message.strip_prefix("nothing was changed: ").unwrap_or(message).to_owned()
+            }),
             not_shown: undo.not_shown + (undo.data.len() - rows.len()) as u64,
             rows,
         }
@@ -125,7 +128,7 @@ fn request_of(fields: &Fields) -> Result<Option<UndoRequest>, Refusal> {
     let created_at = CreatedAt { gte: time(fields.time("from")?), lte: time(fields.until("to")?) };
     let mut request = UndoRequest {
         created_at: Some(created_at).filter(|range| *range != CreatedAt::default()),
-        path_prefix: fields.filled("path_prefix").map(str::to_owned),
+        path_prefix: fields.directory("path_prefix"),
         after_seq: fields.number("after_seq")?,
         ..UndoRequest::default()
     };
@@ -223,7 +226,7 @@ fn restoration_of(caller: &Caller, fields: &Fields) -> Result<StoreRestoration, 
     Ok(StoreRestoration {
         at: at.map(Timestamp::to_rfc3339),
         at_seq: fields.number("at_seq")?,
-        path_prefix: fields.filled("path_prefix").map(str::to_owned),
+        path_prefix: fields.directory("path_prefix"),
         ..StoreRestoration::default()
     })
 }

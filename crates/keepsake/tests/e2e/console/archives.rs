@@ -30,7 +30,7 @@ async fn import(browser: &mut Browser, store_id: &str, on_conflict: &str, file: 
 #[track_caller]
 fn has_counts(report: &Page, expected: [usize; 5]) {
     for (name, count) in "created replaced unchanged skipped refused".split(' ').zip(expected) {
-        report.has(&format!("id=\"{name}\">{count}</td>"));
+        report.has(&format!("id=\"{name}\">{count}</dd>"));
     }
 }
 
@@ -145,7 +145,11 @@ async fn archive_is_imported_once_and_a_damaged_or_large_one_changes_nothing() {
     import(&mut browser, copy, "merge", &archive).await.answered(400).has("On conflict must be");
     // The commands and the API show each damage of the content.
     let cut_off = &archive[..archive.len() - 5];
-    for (file, fault) in [(cut_off, "notes.tar.zst is damaged"), (&[], "File must be an archive")] {
+    for (file, fault) in [
+        (cut_off, "notes.tar.zst is damaged"),
+        (&b"text"[..], "is no archive"),
+        (&[], "File must be an archive"),
+    ] {
         let form = [("once", "2"), ("name", "New"), ("on_conflict", "replace")];
         upload(&mut browser, &form, file).await.answered(400).has(fault);
         import(&mut browser, copy, "replace", file).await.answered(400);

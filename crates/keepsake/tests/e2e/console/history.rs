@@ -220,7 +220,7 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
 
     let restore = format!("{base}/restore");
     let plan = browser.open(&format!("{restore}?at_seq=2")).await;
-    plan.has("Restore 2 memories");
+    plan.has("Restore the store: change 2 memories");
     let once = plan.field("once");
     let point = [("at_seq", "2"), ("once", once.as_str()), ("before_seq", "4")];
     browser.submit(&plan, &restore, &point).await.answered(200).has("2 memories were changed.");
@@ -230,7 +230,8 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     again.answered(400).has("There is nothing to take back");
 
     let tests = format!("{base}/tests");
-    browser.open(&tests).await.has("The store has no tests");
+    let none = browser.open(&tests).await;
+    browser.open(&none.after("<p><a href=\"")).await.has("max_files: 500");
     let file = "tests:\n- max_files: 500\n- path: /none\n  contains: x\n";
     store.create("/.keepsake/tests.yaml", file).await;
     let shown = browser.open(&tests).await;
