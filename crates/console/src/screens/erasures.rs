@@ -198,6 +198,8 @@ pub(super) async fn create(form: Form) -> PageResult {
 struct ErasurePage {
     frame: Frame,
     erasure: Erasure,
+    /// Name of the selected store, if it is still there.
+    store_name: Option<String>,
     counts: Vec<(&'static str, String)>,
 }
 
@@ -219,5 +221,14 @@ pub(super) async fn show(caller: Caller, Path(erasure_id): Path<ErasureId>) -> P
     ];
     let mut counts: Vec<_> = counts.map(|(name, number)| (name, words::count(number))).to_vec();
     counts.insert(3, ("Content", words::bytes(removed.bytes)));
-    page(&ErasurePage { frame: caller.frame("Receipt of an erasure"), erasure, counts })
+    let store = match erasure.store_id {
+        Some(store_id) => caller.engine.stores.get(&caller.principal, store_id).await.ok(),
+        None => None,
+    };
+    page(&ErasurePage {
+        frame: caller.frame("Receipt of an erasure"),
+        store_name: store.map(|store| store.name),
+        erasure,
+        counts,
+    })
 }

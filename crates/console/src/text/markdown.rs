@@ -9,7 +9,7 @@ use std::fmt;
 use std::sync::LazyLock;
 
 use ammonia::{Builder, UrlRelative};
-use pulldown_cmark::{CodeBlockKind, CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html};
+use pulldown_cmark::{Alignment, CodeBlockKind, CowStr, Event, LinkType, Options, Parser, Tag, TagEnd, html};
 
 use super::code::{self, Language, Marker};
 use super::markup::Markup;
@@ -28,7 +28,7 @@ const ELEMENTS: &str = "a blockquote br code del em h1 h2 h3 h4 h5 h6 hr li ol p
 
 static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
     let mut builder = Builder::empty();
-    // Of boxes of tasks and of parts of code: HTML within the Markdown is text.
+    // Of boxes of tasks, of parts of code and of cells: HTML within the Markdown is text.
     let mut classes = HashSet::from(["task", "done", "hidden"]);
     classes.extend(code::CLASSES);
     builder
@@ -38,7 +38,11 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
             ("a", HashSet::from(["href", "title"])),
             ("ol", HashSet::from(["start"])),
         ]))
-        .allowed_classes(HashMap::from([("span", classes)]))
+        .allowed_classes(HashMap::from([
+            ("span", classes),
+            ("td", HashSet::from(["center", "right"])),
+            ("th", HashSet::from(["center", "right"])),
+        ]))
         .url_schemes(SCHEMES.into())
         .url_relative(UrlRelative::Deny)
         .link_rel(Some("noopener noreferrer nofollow"));
@@ -72,7 +76,8 @@ fn render_with(text: &str, marker: Option<&mut Marker>) -> Option<Markup> {
         !is_too_deep
     });
     let mut blocks = CodeBlocks { marker, open: None };
-    let events = events.filter_map(|event| blocks.pass(event));
+    let mut cells = Cells::default();
+    let events = events.filter_map(|event| blocks.pass(event)).map(|event| cells.pass(event));
     let mut unsafe_html = BoundedHtml(String::with_capacity(text.len() * 2));
     let is_too_long = html::write_html_fmt(&mut unsafe_html, events).is_err();
     if is_too_long || is_too_deep {
@@ -114,6 +119,40 @@ impl CodeBlocks<'_> {
             _ => {}
         }
         Some(inert(event))
+    }
+}
+
+/// Gives the cells of tables a class for their alignment: the sanitiser removes styles.
+#[derive(Default)]
+struct Cells {
+    alignments: Vec<Alignment>,
+    column: usize,
+    is_head: bool,
+}
+
+impl Cells {
+    fn pass<'t>(&mut self, event: Event<'t>) -> Event<'t> {
+        match &event {
+            Event::Start(Tag::Table(alignments)) => self.alignments.clone_from(alignments),
+            Event::Start(row @ (Tag::TableHead | Tag::TableRow)) => {
+                self.column = 0;
+                self.is_head = matches!(row, Tag::TableHead);
+            }
+            Event::Start(Tag::TableCell) => {
+                let class = match self.alignments.get(self.column) {
+                    Some(Alignment::Center) => Some("center"),
+                    Some(Alignment::Right) => Some("right"),
+                    _ => None,
+                };
+                self.column += 1;
+                if let Some(class) = class {
+                    let element = if self.is_head { "th" } else { "td" };
+                    return Event::Html(format!("<{element} class=\"{class}\">").into());
+                }
+            }
+            _ => {}
+        }
+        event
     }
 }
 
@@ -178,7 +217,7 @@ mod tests {
 
     #[test]
     fn markdown_is_rendered() {
-        let text = "# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x |\n|---|\n| 1 |\n\n\
+        let text = "# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x | y |\n|---|--:|\n| 1 | 2 |\n\n\
             ![a cat](https://example.com/cat.png \"t\")\n\n";
         let code = |language: &str| format!("```{language}\nlet a = \"<b>\"; // c\n```\n");
         let shown = html(&format!("{text}{}{}", code("Rust"), code("unknown")));
@@ -186,7 +225,7 @@ mod tests {
             "<h1>Title</h1>",
             "<em>a</em>",
             "<code>c</code>",
-            "<td>1</td>",
+            "<td>1</td><td class=\"right\">2</td>",
             "<a href=\"https://example.com/cat.png\"",
             "a cat",
             "<span class=\"task done\"></span>",
