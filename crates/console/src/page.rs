@@ -14,7 +14,7 @@ use crate::frame::{Done, Frame};
 use crate::notice::Notice;
 use crate::operator::Operator;
 use crate::request::{Person, path_and_token};
-use crate::text::markup::encoded;
+use crate::text::markup::{self, encoded};
 use crate::typed::{RefusedForm, label_of};
 
 /// A page loads only the console's style sheet and script, and sends forms only to the console.

@@ -12,7 +12,7 @@ use crate::page::{PageResult, page};
 use crate::path::Path;
 use crate::request::{Caller, Form};
 use crate::text::lines::Lines;
-use crate::text::markup::encoded;
+use crate::text::markup::{self, encoded};
 
 #[derive(Template)]
 #[template(path = "store_tests.html")]

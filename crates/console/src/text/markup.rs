@@ -201,6 +201,24 @@ pub(crate) fn path_or_redacted(named: Option<&MemoryPath>) -> Markup {
     named.map_or_else(redacted, |named| path(named.as_str()))
 }
 
+/// A message in which the texts between backticks are code.
+pub(crate) fn message(text: impl Display) -> Markup {
+    let text = text.to_string();
+    let parts: Vec<_> = text.split('`').collect();
+    // A backtick that is not closed is a part of the text.
+    if parts.len().is_multiple_of(2) {
+        return Markup::text(&text);
+    }
+    let mut html = String::with_capacity(text.len() + 64);
+    for (place, part) in parts.into_iter().enumerate() {
+        let is_code = !place.is_multiple_of(2);
+        html.push_str(if is_code { "<code>" } else { "" });
+        push_escaped(&mut html, part);
+        html.push_str(if is_code { "</code>" } else { "" });
+    }
+    Markup(html)
+}
+
 /// A passage of a search, with the matches marked.
 pub(crate) fn snippet(text: &str) -> Markup {
     let mut html = String::with_capacity(text.len() + 64);
@@ -232,6 +250,8 @@ mod tests {
         assert!(!path("/a\"><img src=x>/b").as_str().contains("<img"));
         assert!(!copy_button("\"><img>").as_str().contains("<img"));
         assert_eq!(snippet("<b> ⟦<i>").as_str(), "&lt;b&gt; <mark>&lt;i&gt;</mark>");
+        assert_eq!(message("`<b>` <i>").as_str(), "<code>&lt;b&gt;</code> &lt;i&gt;");
+        assert_eq!(message("`<b>").as_str(), "`&lt;b&gt;");
     }
 
     #[test]

@@ -202,7 +202,7 @@ async fn typed_text_outlives_the_sign_in_and_is_saved_only_by_its_author() {
     browser.post(&edit, &[("token", &token), ("content", &long)]).await.answered(413).has(shown);
     let proxied = browser.post_as(("origin", "https://memory.example"), &edit, &with(&token)).await;
     proxied.has(shown);
-    proxied.answered(403).has("`Host`");
+    proxied.answered(403).has("<code>Host</code>");
     // The server does not read this form. The browser still has the text, and can send it again.
     browser.cookies.clear();
     let long = "x".repeat(2_200_000);
