@@ -387,6 +387,12 @@ impl Engine {
         Ok(())
     }
 
+    /// Fails if a stored secret cannot be opened. Changes none.
+    #[tracing::instrument(name = "engine.check_secrets", level = "debug", skip_all)]
+    pub async fn check_secrets(&self) -> Result<(), EngineError> {
+        self.shared.context.secrets.check().await
+    }
+
     /// The limits of a tenant without its own limits.
     pub fn default_limits(&self) -> &Limits {
         &self.shared.context.limits

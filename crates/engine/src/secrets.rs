@@ -77,6 +77,14 @@ impl Secrets {
         Ok(opened.secret)
     }
 
+    /// Opens every stored secret, and changes none.
+    pub(crate) async fn check(&self) -> Result<(), EngineError> {
+        for stored in self.index.secrets.all().await? {
+            self.vault.open(&stored.purpose, &stored.kid, &stored.wrapped_key)?;
+        }
+        Ok(())
+    }
+
     fn seal(&self, purpose: &str, kid: &str, secret: &Secret) -> Result<Vec<u8>, EngineError> {
         let random: [u8; SECRET_BYTES] = self.ids.secret();
         let mut nonce = [0; NONCE_LEN];

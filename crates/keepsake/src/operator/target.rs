@@ -11,7 +11,7 @@ use keepsake_client::{Client, Method, Query, Url, extended};
 use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs, cli::Result};
 use keepsake_core::{ApiKeyId, TenantId};
 use keepsake_engine::{Engine, EngineError};
-use keepsake_index::{ServerSecret, StoreFilter, StoreListing};
+use keepsake_index::{StoreFilter, StoreListing};
 use keepsake_server::operator_call;
 use serde_json::Value;
 
@@ -269,18 +269,14 @@ impl OperatorApi {
     }
 
     /// Refuses a master key that does not open the secrets of the server. A running server has opened them.
-    pub(super) async fn require_master_key(&self, settings: &Settings) -> Result<()> {
-        let Self::Database { backends, .. } = self else {
+    pub(super) async fn require_master_key(&self) -> Result<()> {
+        let Self::Database { engine, .. } = self else {
             return Ok(());
         };
-        let secrets = backends.index.secrets.all().await;
-        let secrets = secrets.map_err(of_index("the server's secrets cannot be read".to_owned()))?;
-        let open = |secret: &ServerSecret| {
-            let vault = &settings.engine.vault;
-            vault.open(&secret.purpose, &secret.kid, &secret.wrapped_key).map(drop)
-        };
-        let opened = secrets.iter().try_for_each(open).map_err(EngineError::Secret);
-        opened.map_err(Failure::of("the server's secrets (secrets.master_key)"))
+        engine.check_secrets().await.map_err(|error| match error {
+            EngineError::Index(error) => of_index("the server's secrets cannot be read".to_owned())(error),
+            error => Failure::of("the server's secrets (secrets.master_key)")(error),
+        })
     }
 
     pub(super) async fn close(self) {

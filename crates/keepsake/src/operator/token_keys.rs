@@ -5,7 +5,7 @@ use keepsake_client::Method;
 use keepsake_config::cli::Result;
 use serde_json::json;
 
-use super::target::{CommandDatabase, OperatorApi, with_api};
+use super::target::{OperatorApi, with_api};
 use crate::cli::TargetArgs;
 use crate::output::{Printer, confirm, text_of};
 
@@ -36,15 +36,9 @@ pub(crate) async fn run(command: TokenKeyCommand) -> Result<()> {
     confirm(question, args.yes || !args.compromised)?;
     let body = json!({"compromised": args.compromised});
     let printer = Printer::new(args.target.output.output);
-    let settings = match args.target.server {
-        Some(_) => None,
-        None => Some(CommandDatabase::find(args.target.sources.clone())?.settings),
-    };
     let work = async |api: &OperatorApi| {
         // With keys of two master keys, a server that knows one of these would not start.
-        if let Some(settings) = &settings {
-            api.require_master_key(settings).await?;
-        }
+        api.require_master_key().await?;
         api.call(Method::POST, &["token_keys", "rotate"], &[], Some(&body)).await
     };
     let key = with_api(args.target, "the token signing key was not rotated", work).await?;
