@@ -157,7 +157,7 @@ impl Client {
         self
     }
 
-    /// The same client, which tells of each long wait that the server asks for before a call is sent again.
+    /// The same client, which reports each long wait that the server asks for before a call is sent again.
     #[must_use]
     pub const fn telling_waits(mut self, tell: fn(&ClientError, Duration)) -> Self {
         self.tell_wait = Some(tell);

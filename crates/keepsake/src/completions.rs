@@ -11,10 +11,10 @@ use clap_complete::env::{CompleteEnv, Shells};
 use keepsake_config::{Failure, cli::Result};
 use serde_json::Value;
 
-use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs, StoreNameArgs};
+use crate::cli::ServerArgs;
 use crate::contexts::Contexts;
 use crate::output::{print, text_of};
-use crate::people::{api_folder, connect, open_store};
+use crate::people::{api_folder, connect_quietly, store_of};
 
 /// Names the shell that asks.
 const VARIABLE: &str = "_KEEPSAKE_COMPLETE";
@@ -98,7 +98,7 @@ fn of_contexts(arg: Arg) -> Arg {
 
 fn stores(begun: &OsStr) -> Vec<CompletionCandidate> {
     let found = wait_for(async {
-        let (client, _) = connect(&server_args()).ok()?;
+        let (client, _) = connect_quietly(&server_args()).ok()?;
         client.pages(&["memory_stores"], &[]).take::<Value>(MAX_CANDIDATES).await.ok()
     });
     let named = found.unwrap_or_default().into_iter().map(|store| {
@@ -121,14 +121,9 @@ fn paths(begun: &OsStr, is_quoted: bool) -> Vec<CompletionCandidate> {
     let directory = begun_text.rsplit_once('/').map_or("", |(directory, _)| directory);
     let found = wait_for(async {
         let words = words();
-        let store = StoreArgs {
-            connection: ConnectionArgs {
-                server: server_args(),
-                output: OutputArgs { output: OutputFormat::Json },
-            },
-            named: StoreNameArgs { store: option(&words, &["--store", "-s"], "KEEPSAKE_STORE") },
-        };
-        let store = open_store(&store).await.ok()?;
+        let (client, of_context) = connect_quietly(&server_args()).ok()?;
+        let named = option(&words, &["--store", "-s"], "KEEPSAKE_STORE");
+        let store = store_of(client, named.or(of_context)).await.ok()?;
         let prefix = api_folder(directory).ok()?;
         let path = store.path(&["memories"]);
         let query = [("path_prefix", Some(prefix.as_str())), ("depth", Some("1"))];

@@ -214,6 +214,12 @@ fn with_places(mut error: clap::Error) -> clap::Error {
         return error;
     };
     let program = Cli::command();
+    // A similar command beside the unknown one is a better guess: `memory move` is not `blobs move`.
+    if let Some(ContextValue::Strings(similar)) = error.get(ContextKind::SuggestedSubcommand)
+        && similar.iter().any(|beside| program.find_subcommand(beside).is_none())
+    {
+        return error;
+    }
     let places = program.get_subcommands().filter_map(|above| {
         let below = above.find_subcommand(name)?;
         Some(format!("{} {}", above.get_name(), below.get_name()))

@@ -24,7 +24,7 @@ use crate::output::{answer, confirm};
 
 pub(crate) use search::meaning_of;
 
-pub(crate) use connection::{connect, find_store, is_same_server, open_store};
+pub(crate) use connection::{connect, connect_quietly, find_store, is_same_server, open_store, store_of};
 
 /// The path in the API of a path as agents see it. Refuses an absolute path that is not
 /// below `/memories`.

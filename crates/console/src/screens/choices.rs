@@ -99,7 +99,8 @@ pub(crate) struct ChoiceField {
 impl ChoiceField {
     /// Whether a text was sent that is no choice, and may be a part of a name.
     pub(crate) fn is_unknown(&self) -> bool {
-        !self.chosen.is_empty() && self.choices.iter().all(|choice| choice.id != self.chosen)
+        let is_text = !self.chosen.is_empty() && !is_like_an_author(&self.chosen);
+        is_text && self.choices.iter().all(|choice| choice.id != self.chosen)
     }
 }
 

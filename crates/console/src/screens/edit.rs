@@ -9,7 +9,7 @@ use keepsake_core::path::TESTS_PATH;
 use keepsake_core::tool::line_end;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, Refused, SensitiveDataPolicy, StoreId, words};
 use keepsake_engine::{EngineError, ExpiresAt, MemoryEdit, NewMemory, Precondition, View};
-use keepsake_index::{Operation, Store};
+use keepsake_index::{Operation, Scope, Store};
 
 use super::OfMemory;
 use super::memory::{ContentView, CurrentMemory, changed, href_of, shown_expiry};
@@ -328,6 +328,7 @@ fn pinned(is_pinned: bool) -> MemoryEdit {
 #[template(path = "delete.html")]
 struct DeletePage {
     frame: Frame,
+    may_redact: bool,
     found: CurrentMemory,
     lines: Lines,
 }
@@ -336,6 +337,7 @@ pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): 
     let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     page(&DeletePage {
         frame: caller.frame(format!("Delete {}", found.path())),
+        may_redact: caller.may(Scope::StoresAdmin),
         lines: Lines::from(found.content(), 1),
         found,
     })

@@ -95,9 +95,18 @@ impl Connection {
     }
 }
 
+/// As [`connect_quietly`]; the client prints why it waits.
+pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
+    let (client, store) = connect_quietly(args)?;
+    let client = client.telling_waits(|error, wait| {
+        notice(&format!("{error}; trying again in {}", counted(wait.as_secs(), "second")));
+    });
+    Ok((client, store))
+}
+
 /// A client of the server that arguments, variables and contexts name, in this order,
 /// and the store of the context.
-pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
+pub(crate) fn connect_quietly(args: &ServerArgs) -> Result<(Client, Option<String>)> {
     let needs_context = args.context.is_some() || args.url.is_none() || args.api_key.is_none();
     let contexts = match contexts::default_file() {
         Ok(path) => Contexts::read(&path),
@@ -118,9 +127,7 @@ pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
     let (url, api_key) = credential(args, context)?;
     let store =
         context.filter(|context| is_same_server(&context.url, url)).and_then(|context| context.store.clone());
-    let client = Client::new(url, &api_key.into()).map_err(of_client)?.telling_waits(|error, wait| {
-        notice(&format!("{error}; trying again in {}", counted(wait.as_secs(), "second")));
-    });
+    let client = Client::new(url, &api_key.into()).map_err(of_client)?;
     Ok((client, store))
 }
 
@@ -134,8 +141,13 @@ pub(crate) async fn open_store(args: &StoreArgs) -> Result<StoreApi> {
 
 async fn open_store_named(args: &ConnectionArgs, store: Option<&str>) -> Result<StoreApi> {
     let (client, of_context) = connect(&args.server)?;
+    store_of(client, store.map(str::to_owned).or(of_context)).await
+}
+
+/// The named store, or the only one that the credential may read.
+pub(crate) async fn store_of(client: Client, named: Option<String>) -> Result<StoreApi> {
     let client = client.reading_for(Purpose::Person);
-    let id = match store.map(str::to_owned).or(of_context) {
+    let id = match named {
         Some(store) => find_store(&client, &store).await?,
         None => only_store(&client).await?,
     };
