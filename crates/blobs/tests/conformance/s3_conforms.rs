@@ -99,8 +99,8 @@ async fn removed_blob_store_or_tenant_is_gone_and_its_neighbours_stay() {
     assert_eq!(again, not_versioned(0, None));
 }
 
-/// A store of these blobs, in key order, among objects that are no blobs.
-async fn among_foreign_objects() -> (S3Blobs, [BlobKey; 8]) {
+#[tokio::test]
+async fn listings_are_in_key_order_and_paged_without_foreign_objects_or_blobs_of_other_tenants() {
     let prefix = unique_prefix();
     let store = connect(s3_options(&prefix)).await;
     let sorted = [
@@ -132,12 +132,6 @@ async fn among_foreign_objects() -> (S3Blobs, [BlobKey; 8]) {
     ] {
         plant(&prefix, &name).await;
     }
-    (store, sorted)
-}
-
-#[tokio::test]
-async fn listing_is_in_key_order_and_pages_and_skips_foreign_objects() {
-    let (store, sorted) = among_foreign_objects().await;
     assert_eq!(keys(&store, None, 100).await, sorted);
     assert_eq!(keys(&store, None, 0).await, []);
     for page_size in [1, 2, 3, 5] {
@@ -164,11 +158,7 @@ async fn listing_is_in_key_order_and_pages_and_skips_foreign_objects() {
     for blob in store.list(None, None, 100).await.unwrap() {
         assert!((now.minus(minutes)..now.plus(minutes)).contains(&blob.modified_at), "{blob:?}");
     }
-}
 
-#[tokio::test]
-async fn listing_of_a_tenant_has_only_its_blobs() {
-    let (store, sorted) = among_foreign_objects().await;
     let mine = &sorted[..6];
     for (after, limit, expected) in [
         (None, 100, mine),

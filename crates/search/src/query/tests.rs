@@ -60,18 +60,6 @@ fn only_an_overlong_query_is_an_error() {
 }
 
 #[test]
-fn path_filters_are_rooted_or_relative() {
-    let anywhere = PathFilter::of("Notes/", false);
-    let absolute = PathFilter::of("/notes/", false);
-    for (path, is_anywhere, is_at_root) in
-        [("/notes/a", true, true), ("/work/notes/a", true, false), ("/footnotes/a", false, false)]
-    {
-        assert_eq!(anywhere.allows(path), is_anywhere, "{path}");
-        assert_eq!(absolute.allows(path), is_at_root, "{path}");
-    }
-}
-
-#[test]
 fn clauses_are_deduplicated_and_limited() {
     let query = parsed(&"-ab* path:x/ \"c d\" ".repeat(40));
     let counts = [query.excluded.len(), query.paths.len(), query.phrases.len()];

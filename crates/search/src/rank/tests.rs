@@ -70,6 +70,7 @@ fn hits_are_in_the_order_of_scores_and_then_of_paths() {
         ("/notes/2", "retry the download"),
         ("/work/3", "retrying uploads"),
     ];
+    let places = [("/notes/a", "x"), ("/work/notes/a", "x"), ("/footnotes/a", "x")];
     let cats = [("/1", "我的猫很好"), ("/3", "狗")];
     let filler = "lorem ipsum dolor sit amet ".repeat(12);
     let (near, far) = (format!("{filler} budget meeting"), format!("budget {filler} meeting"));
@@ -92,6 +93,8 @@ fn hits_are_in_the_order_of_scores_and_then_of_paths() {
         (&notes, "uplo* -path:/notes/", "work/3"),
         (&notes, "path:notes/", "notes/1 notes/2"),
         (&notes, "-retry", ""),
+        (&places, "path:Notes/", "notes/a work/notes/a"),
+        (&places, "path:/notes/", "notes/a"),
         (&cats, "猫", "1"),
         (&cats, "很好 -猫", ""),
         (&near_and_far, "budget meeting", "b a"),

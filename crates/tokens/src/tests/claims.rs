@@ -135,12 +135,10 @@ async fn invalid_settings_are_reported_by_position_and_field() {
     let trusted = || settings(file(&KEYS.ed25519.pem()));
     let private = "-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n";
     for (keys, field, rule) in [
-        (KeySource::File(folder.path().join("none")), "key_file", "cannot be read"),
         (file(private), "key_file", "neither"),
         (file("-----BEGIN PUBLIC KEY-----\nAAAA"), "key_file", "has no"),
         (file(r#"{"keys": []}"#), "key_file", "has no key"),
         (file(r#"{"kty": "RSA"}"#), "key_file", "not a JWKS"),
-        (url("http://id.example.com/jwks", false), "jwks_url", "https://"),
         (url("http://127.0.0.1.example.com/", false), "jwks_url", "https://"),
         (url("file:///etc/passwd", true), "jwks_url", "https://"),
         (url("https://a:b@id.example.com/", false), "jwks_url", "credentials"),
@@ -156,9 +154,6 @@ async fn invalid_settings_are_reported_by_position_and_field() {
     {
         Issuers::new(vec![settings(url(keys, allow_http))]).unwrap();
     }
-    let own = IssuerSettings { issuer: "keepsake".to_owned(), ..trusted() };
-    assert_eq!(Issuers::new(vec![own]).unwrap_err()[0].field, "issuer");
-    assert_eq!(Issuers::new(vec![trusted(), trusted()]).unwrap_err()[0].position, 1);
     let token = KEYS.ed25519.token("ed", &valid());
     let nobody = Issuers::default().verify(&UnverifiedToken::parse(&token).unwrap(), now()).await;
     assert_eq!(nobody, Err(TokenError::Issuer), "nobody is trusted by default");
