@@ -492,3 +492,57 @@ fn delete_first(table: &str, key: &str, order: &str, is_of_store: bool) -> Strin
          SELECT {key} FROM {table} WHERE tenant_id = $1 {of_store}ORDER BY {order} LIMIT $2 + 0)"
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::reads::{DELETE_OF_MEMORIES, DELETE_OF_VERSIONS, DELETE_OLD, SURPLUS};
+    use super::redactions::{BLOB_IS_LIVE, VERSION};
+    use super::retention::{DELETIONS, HISTORIES, PAST, SUPERSEDED_BY};
+    use super::stores::{DUE, QUEUE_BLOBS};
+    use super::{CLEAR_PATH, DELETE_EMBEDDINGS_OF_VERSIONS, REDACT, STORE_TABLES, delete_first};
+    use crate::sqlite::plans::{assert_searches, reads_whole_store, steps_of};
+
+    #[tokio::test]
+    async fn removals_find_rows_by_whole_keys_or_read_ranges_in_the_order_of_an_index() {
+        let of_memory = "r USING PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
+        let of_version = "r USING PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=? AND version_id=?)";
+        let deletions = "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)";
+        let by_memory = "version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)";
+        for (statement, search) in [
+            (DELETE_OF_MEMORIES, of_memory),
+            (DELETE_OF_VERSIONS, of_version),
+            (DELETE_OLD, "memory_read_age (tenant_id=? AND last_read_at<?)"),
+            (SURPLUS, "memory_read_age (tenant_id=?)"),
+            (HISTORIES[1], deletions),
+            (DELETIONS[1], deletions),
+            (PAST[1], "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
+            (SUPERSEDED_BY[1], by_memory),
+            (VERSION, "SEARCH "),
+            (BLOB_IS_LIVE, "SEARCH "),
+            (REDACT, "SEARCH "),
+            (CLEAR_PATH, "SEARCH "),
+            (DELETE_EMBEDDINGS_OF_VERSIONS, "SEARCH "),
+        ] {
+            assert_searches(statement, &[search]).await;
+        }
+        let steps = steps_of(PAST[1]).await;
+        assert_eq!(steps.iter().filter(|step| step.contains(by_memory)).count(), 2, "{steps:#?}");
+    }
+
+    #[tokio::test]
+    async fn purge_takes_the_first_rows_of_an_index() {
+        let mut statements = vec![QUEUE_BLOBS.to_owned()];
+        // A store has at most one fork.
+        let tables = STORE_TABLES.into_iter().filter(|(table, ..)| *table != "store_fork");
+        statements.extend(tables.map(|(table, key, order)| delete_first(table, key, order, true)));
+        for statement in statements {
+            let steps = steps_of(&statement).await;
+            let first_rows = steps.iter().filter(|step| reads_whole_store(step));
+            assert_eq!(first_rows.count(), 1, "{steps:#?}");
+            let is_sorted = |step: &String| step.contains("TEMP B-TREE FOR ORDER BY");
+            assert!(!steps.iter().any(is_sorted), "{steps:#?}");
+        }
+        let steps = steps_of(DUE).await;
+        assert!(steps[0].contains("store_deleted"), "{steps:#?}");
+    }
+}

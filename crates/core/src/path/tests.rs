@@ -116,10 +116,6 @@ fn decoded_once(bytes: &[u8]) -> Vec<u8> {
     decoded
 }
 
-fn has_dot_segment(bytes: &[u8]) -> bool {
-    bytes.split(|&byte| byte == b'/' || byte == b'\\').any(|segment| segment == b"." || segment == b"..")
-}
-
 /// Texts made mostly of the ingredients of traversal.
 fn nearly_hostile() -> impl Strategy<Value = String> {
     let pieces = "/ . .. \\ % %25 2 e 2e %2e %2f %5C %32 %65 %c0 %ae %u002e u 00 a é";
@@ -135,7 +131,8 @@ proptest! {
         if let Ok(accepted) = MemoryPath::parse(&format!("/{rest}")) {
             let mut bytes = accepted.as_str().as_bytes().to_vec();
             loop {
-                prop_assert!(!has_dot_segment(&bytes), "{accepted}");
+                let mut segments = bytes.split(|&byte| byte == b'/' || byte == b'\\');
+                prop_assert!(segments.all(|segment| segment != b"." && segment != b".."), "{accepted}");
                 let next = decoded_once(&bytes);
                 if next == bytes {
                     break;

@@ -14,12 +14,12 @@ use crate::reads::note_gap;
 /// Records removed in one transaction, which may block other writers.
 const BATCH: i64 = 200;
 
-const DELETE_OF_MEMORIES: &str = "DELETE FROM memory_read WHERE tenant_id = $1 AND store_id = $2 \
+pub(super) const DELETE_OF_MEMORIES: &str = "DELETE FROM memory_read WHERE tenant_id = $1 AND store_id = $2 \
     AND (memory_id, version_id, session_id, actor_type, actor_id, surface) IN ( \
         SELECT r.memory_id, r.version_id, r.session_id, r.actor_type, r.actor_id, r.surface FROM memory_read r \
         WHERE r.tenant_id = $1 AND r.store_id = $2 AND r.memory_id IN_IDS($3) LIMIT $4 + 0)";
 
-const DELETE_OF_VERSIONS: &str = "DELETE FROM memory_read WHERE tenant_id = $1 AND store_id = $2 \
+pub(super) const DELETE_OF_VERSIONS: &str = "DELETE FROM memory_read WHERE tenant_id = $1 AND store_id = $2 \
     AND (memory_id, version_id, session_id, actor_type, actor_id, surface) IN ( \
         SELECT r.memory_id, r.version_id, r.session_id, r.actor_type, r.actor_id, r.surface \
         FROM version v CROSS JOIN memory_read r \
@@ -38,12 +38,12 @@ const ALL_TENANTS: &str = "SELECT t.tenant_id, t.limits FROM tenant t \
     WHERE t.tenant_id > $1 AND t.status <> 'deleting' ORDER BY t.tenant_id LIMIT $2 + 0";
 
 /// When the newest record beyond the newest `$2` of a tenant was last used.
-const SURPLUS: &str = "SELECT last_read_at FROM memory_read WHERE tenant_id = $1 \
+pub(super) const SURPLUS: &str = "SELECT last_read_at FROM memory_read WHERE tenant_id = $1 \
     ORDER BY last_read_at DESC LIMIT 1 OFFSET $2";
 
 const COUNT_OLD: &str = "SELECT count(*) FROM memory_read WHERE tenant_id = $1 AND last_read_at < $2";
 
-const DELETE_OLD: &str = "DELETE FROM memory_read WHERE tenant_id = $1 \
+pub(super) const DELETE_OLD: &str = "DELETE FROM memory_read WHERE tenant_id = $1 \
     AND (store_id, memory_id, version_id, session_id, actor_type, actor_id, surface) IN ( \
         SELECT store_id, memory_id, version_id, session_id, actor_type, actor_id, surface FROM memory_read \
         WHERE tenant_id = $1 AND last_read_at < $2 ORDER BY last_read_at LIMIT $3 + 0)";
@@ -143,25 +143,5 @@ impl ReadRetention {
         }
         tx.commit().await?;
         Ok(removed)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{DELETE_OF_MEMORIES, DELETE_OF_VERSIONS, DELETE_OLD, SURPLUS};
-    use crate::sqlite::plans::assert_searches;
-
-    #[tokio::test]
-    async fn records_are_removed_by_ranges_of_keys() {
-        let of_memory = "r USING PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=?)";
-        let of_version = "r USING PRIMARY KEY (tenant_id=? AND store_id=? AND memory_id=? AND version_id=?)";
-        for (statement, range) in [
-            (DELETE_OF_MEMORIES, of_memory),
-            (DELETE_OF_VERSIONS, of_version),
-            (DELETE_OLD, "memory_read_age (tenant_id=? AND last_read_at<?)"),
-            (SURPLUS, "memory_read_age (tenant_id=?)"),
-        ] {
-            assert_searches(statement, &[range]).await;
-        }
     }
 }

@@ -10,14 +10,14 @@ use crate::{ChangeError, audit};
 
 selects! {
     "seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND";
-    const VERSION = "version_id = $3";
+    pub(super) const VERSION = "version_id = $3";
     const VERSION_AT = "seq = $3";
 }
 
 /// Selects a live memory with its content in a blob: its head is the version that
 /// introduced the blob, or one that shares it. The memory is a subquery per
 /// version, so that no plan starts with all live memories.
-const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
+pub(super) const BLOB_IS_LIVE: &str = "SELECT v.memory_id FROM version v \
     WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = $3 AND v.blob_id = $3 AND v.version_id = ( \
         SELECT CASE WHEN m.deleted_at IS NULL THEN m.version_id END FROM memory m \
         WHERE m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id) \
@@ -104,19 +104,5 @@ impl Removal<'_> {
         let queue = Queue::drained(DeletionReason::Redacted, audited.at);
         let mut removed = self.remove_versions(selected, queue).await?;
         Ok(RedactionOutcome::Redacted { condemned: removed.blobs.pop() })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{CLEAR_PATH, DELETE_EMBEDDINGS_OF_VERSIONS, REDACT};
-    use super::{BLOB_IS_LIVE, VERSION};
-    use crate::sqlite::plans::assert_searches;
-
-    #[tokio::test]
-    async fn redaction_finds_rows_by_their_whole_keys() {
-        for statement in [VERSION, BLOB_IS_LIVE, REDACT, CLEAR_PATH, DELETE_EMBEDDINGS_OF_VERSIONS] {
-            assert_searches(statement, &["SEARCH "]).await;
-        }
     }
 }

@@ -23,7 +23,7 @@ use crate::numbers::FIRST_STORE;
 ///
 /// For SQLite, this statement and the next ones name the index of a subquery. On
 /// Postgres, row comparisons make sure that no other index provides the order.
-const HISTORIES: [&str; 2] = [
+pub(super) const HISTORIES: [&str; 2] = [
     "SELECT s.tenant_id, s.store_id, t.limits, s.retention_seq, \
         (SELECT v.created_at FROM version v WHERE v.tenant_id = s.tenant_id AND v.store_id = s.store_id \
             AND (v.op, v.seq) > ('deleted', s.retention_seq) AND v.op <= 'deleted' AND v.op <> 'modified' \
@@ -42,7 +42,7 @@ const HISTORIES: [&str; 2] = [
 
 /// Selects deletions of a store after a sequence number, and whether the memory is
 /// still deleted by that version.
-const DELETIONS: [&str; 2] = [
+pub(super) const DELETIONS: [&str; 2] = [
     "SELECT v.seq, v.memory_id, v.created_at, \
         coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
             AND m.memory_id = v.memory_id) = v.seq, FALSE) AS is_current \
@@ -62,7 +62,7 @@ const DELETIONS: [&str; 2] = [
 /// The page is limited before the versions are compared, so that only one page of the
 /// history is read. The next version of a memory is a subquery per row in the order of
 /// its index; the memory is looked up by its primary key, which is not a partial index.
-const PAST: [&str; 2] = [
+pub(super) const PAST: [&str; 2] = [
     "SELECT v.seq, v.created_at, \
         (SELECT n.created_at FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
             AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
@@ -95,7 +95,7 @@ const SET_RETENTION_SEQ: &str = "UPDATE store SET retention_seq = $3 WHERE tenan
 
 /// The last sequence number at which one of some versions is no longer current: that of the
 /// memory's next version or, of the last version, its own, because it is a deletion.
-const SUPERSEDED_BY: [&str; 2] = [
+pub(super) const SUPERSEDED_BY: [&str; 2] = [
     "SELECT max(coalesce((SELECT n.seq FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
             AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
             ORDER BY n.memory_id, n.seq LIMIT 1), v.seq)) \
@@ -353,22 +353,4 @@ async fn remove_at(
     let queue = Queue::drained(DeletionReason::Expired, batch.blobs_go_from);
     let removed = removal.remove_versions(VersionSelection::At(places), queue).await?;
     Ok(removed.blobs.len() as u64)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::{DELETIONS, HISTORIES, PAST, SUPERSEDED_BY};
-    use crate::sqlite::plans::{assert_searches, steps_of};
-
-    #[tokio::test]
-    async fn retention_reads_ranges_in_the_order_of_their_indexes() {
-        let deletions = "version_op (tenant_id=? AND store_id=? AND op=? AND seq>?)";
-        assert_searches(HISTORIES[1], &[deletions]).await;
-        assert_searches(DELETIONS[1], &[deletions]).await;
-        assert_searches(PAST[1], &["PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"]).await;
-        let by_memory = "version_memory (tenant_id=? AND store_id=? AND memory_id=? AND seq>?)";
-        assert_searches(SUPERSEDED_BY[1], &[by_memory]).await;
-        let steps = steps_of(PAST[1]).await;
-        assert_eq!(steps.iter().filter(|step| step.contains(by_memory)).count(), 2, "{steps:#?}");
-    }
 }

@@ -17,13 +17,13 @@ const FREE_TENANT: &str = "UPDATE tenant SET store_count = store_count - 1, \
 /// A tenant deletion or an erasure counts the rows that it deletes, so it must
 /// delete them itself. Stores of a tenant with a deletion or an open erasure are
 /// therefore left out.
-const DUE: &str = "SELECT tenant_id, store_id FROM store s WHERE s.deleted_at IS NOT NULL \
+pub(super) const DUE: &str = "SELECT tenant_id, store_id FROM store s WHERE s.deleted_at IS NOT NULL \
     AND NOT EXISTS (SELECT 1 FROM tenant_deletion d WHERE d.tenant_id = s.tenant_id) \
     AND NOT EXISTS (SELECT 1 FROM erasure e WHERE e.tenant_id = s.tenant_id AND e.ended_at IS NULL) \
     ORDER BY s.deleted_at LIMIT $1 + 0";
 
 /// Queues the blobs of the versions that a batch deletes next.
-const QUEUE_BLOBS: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
+pub(super) const QUEUE_BLOBS: &str = "INSERT INTO blob_deletion (tenant_id, store_id, blob_id, not_before, attempts, reason) \
     SELECT DISTINCT $1, $2, v.blob_id, $4, 0, $5 FROM (SELECT blob_id FROM version \
         WHERE tenant_id = $1 AND store_id = $2 ORDER BY seq LIMIT $3 + 0) v \
     WHERE v.blob_id IS NOT NULL ON CONFLICT (tenant_id, store_id, blob_id) DO NOTHING RETURNING blob_id";
@@ -134,28 +134,4 @@ pub(super) async fn purge_batch(
         purged.by_table.insert("store", removal.query(DELETE).execute().await?);
     }
     Ok(PurgedBatch { blobs, bytes, ..purged })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::super::{STORE_TABLES, delete_first};
-    use super::{DUE, QUEUE_BLOBS};
-    use crate::sqlite::plans::{reads_whole_store, steps_of};
-
-    #[tokio::test]
-    async fn purge_takes_the_first_rows_of_an_index() {
-        let mut statements = vec![QUEUE_BLOBS.to_owned()];
-        // A store has at most one fork.
-        let tables = STORE_TABLES.into_iter().filter(|(table, ..)| *table != "store_fork");
-        statements.extend(tables.map(|(table, key, order)| delete_first(table, key, order, true)));
-        for statement in statements {
-            let steps = steps_of(&statement).await;
-            let first_rows = steps.iter().filter(|step| reads_whole_store(step));
-            assert_eq!(first_rows.count(), 1, "{steps:#?}");
-            let is_sorted = |step: &String| step.contains("TEMP B-TREE FOR ORDER BY");
-            assert!(!steps.iter().any(is_sorted), "{steps:#?}");
-        }
-        let steps = steps_of(DUE).await;
-        assert!(steps[0].contains("store_deleted"), "{steps:#?}");
-    }
 }

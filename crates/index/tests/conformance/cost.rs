@@ -122,14 +122,6 @@ struct Watched {
     least: BTreeMap<&'static str, (u64, u64)>,
 }
 
-async fn watched_postgres() -> (Watched, Place, OwnDatabase) {
-    let (_index, raw, database) = postgres_index().await;
-    let options = PostgresOptions { max_connections: 1, ..PostgresOptions::new(database.database.url()) };
-    let index = PostgresIndex::connect(&options).await.unwrap();
-    let place = Place::on(index.clone().into(), Raw::Postgres(raw)).await;
-    (Watched { index, raw: place.raw.clone(), least: BTreeMap::new() }, place, database)
-}
-
 impl Watched {
     /// Counts the rows of tables and entries of indexes that `operation` reads.
     async fn watch<T>(&mut self, name: &'static str, limit: u64, operation: impl Future<Output = T>) -> T {
@@ -214,7 +206,11 @@ impl Watched {
 
 #[tokio::test]
 async fn postgres_reads_about_as_many_rows_as_it_shows_or_changes() {
-    let (mut watched, place, _database) = watched_postgres().await;
+    let (_index, raw, database) = postgres_index().await;
+    let options = PostgresOptions { max_connections: 1, ..PostgresOptions::new(database.database.url()) };
+    let index = PostgresIndex::connect(&options).await.unwrap();
+    let place = Place::on(index.clone().into(), Raw::Postgres(raw)).await;
+    let mut watched = Watched { index, raw: place.raw.clone(), least: BTreeMap::new() };
     // A store grows while the sessions that serve it keep the plans they made when its
     // tables were empty.
     watched.use_lists(&place, false).await;

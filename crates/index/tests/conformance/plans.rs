@@ -90,38 +90,6 @@ async fn readers_and_expiry_read_ranges_of_indexes_in_their_order() {
     }
 }
 
-/// A point of the past costs a probe of the log for each memory that has changed since; an undo finds heads,
-/// versions and paths by their keys.
-#[tokio::test]
-async fn past_and_undo_are_found_key_by_key() {
-    let (place, index, _database) = Place::on_postgres().await;
-    let [unchanged, by_log, by_heads, redacted, of_memory, differences, batch, number] =
-        Past::statements_on_postgres();
-    let at_paths = "uuid, uuid, bigint, text, text, bigint";
-    let of_store = "(tenant_id = $1) AND (store_id = $2)";
-    let memory = "using memory_pkey";
-    let probe = "using version_memory";
-    let version = "using version_pkey";
-    let at = statement("AT").replace("COLUMNS_OF_VERSION", &statement("COLUMNS_OF_VERSION"));
-    for (query, types, parts) in [
-        (unchanged, at_paths, &["using memory_path", "(path >= $4) AND (path < $5)"][..]),
-        (by_log, at_paths, &["(seq > $3)", memory, probe, version]),
-        (by_heads, at_paths, &[memory, probe, version, of_store]),
-        (redacted, "uuid, uuid, bigint, uuid, bigint", &["(seq > $3)", memory, probe, version]),
-        (of_memory, "uuid, uuid, bigint, uuid", &["(memory_id = $4)", memory, probe, version]),
-        (differences, "uuid, uuid, bigint, bigint", &["(seq > $3)", memory, probe, version]),
-        (batch, "uuid, uuid, bigint, bigint, uuid, uuid", &["(memory_id > $5)", memory, probe, version]),
-        (number, "uuid, uuid, bigint, uuid, uuid", &["(memory_id <= $5)", memory, probe, version]),
-        (statement("CREATED_SINCE"), "uuid, uuid, bigint", &[version, "(seq >= $3)"]),
-        (statement("HEADS"), "uuid, uuid, uuid[]", &[memory, "(memory_id = ids.id)"]),
-        (at, "uuid, uuid, text", &[version, "(store_id = $2) AND (seq = "]),
-        (statement("OCCUPIED"), "uuid, uuid, text", &["using memory_path", "(path = texts.text)"]),
-        (statement("DIRECTORIES"), "uuid, uuid, text", &["using directory_pkey", "(path = texts.text)"]),
-    ] {
-        assert_is_by_keys(&index, &place, &query, types, parts).await;
-    }
-}
-
 /// Every row that the query reads is found by a key of an index, among others by these.
 async fn assert_is_by_keys(index: &PostgresIndex, place: &Place, query: &str, types: &str, keys: &[&str]) {
     let plan = plan(index, place, query, types).await;
@@ -144,10 +112,19 @@ async fn query_of(place: &Place, function: &str, variables: &[&str]) -> String {
         .fold(query, |query, (number, variable)| query.replace(variable, &format!("${number}")))
 }
 
-/// The memories, sessions, terms and vectors of a list are found one by one.
+/// The memories, sessions, terms and vectors of a list are found one by one. A point of the past costs a probe of
+/// the log for each memory that has changed since; an undo finds heads, versions and paths by their keys.
 #[tokio::test]
-async fn lists_are_found_key_by_key() {
+async fn lists_past_and_undo_are_found_key_by_key() {
     let (place, index, _database) = Place::on_postgres().await;
+    let [unchanged, by_log, by_heads, redacted, of_memory, differences, batch, number] =
+        Past::statements_on_postgres();
+    let at_paths = "uuid, uuid, bigint, text, text, bigint";
+    let of_store = "(tenant_id = $1) AND (store_id = $2)";
+    let memory = "using memory_pkey";
+    let probe = "using version_memory";
+    let version = "using version_pkey";
+    let at = statement("AT").replace("COLUMNS_OF_VERSION", &statement("COLUMNS_OF_VERSION"));
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
     let of_versions = "(store_id = $2) AND (memory_id = version.memory_id)";
     let of_models = "(store_id = $2) AND (memory_id = version.memory_id) AND (model = $3)";
@@ -159,19 +136,32 @@ async fn lists_are_found_key_by_key() {
     let vectors = query_of(&place, "embedding_changes", &of_vectors).await;
     let states = query_of(&place, "embedding_states", &of_states).await;
     let search = query_of(&place, "search_changes", &of_search).await;
-    let (memory, doc) = ("Index Scan using memory_pkey", "Index Scan using search_doc_pkey");
+    let (head, doc) = ("Index Scan using memory_pkey", "Index Scan using search_doc_pkey");
     let earlier = ["(seq > $4) AND (seq <= $5)", of_models, "(store_id = $2) AND (memory_id = o.memory_id)"];
     for (query, types, parts) in [
-        (statement("DIRECTORIES_AT"), "uuid, uuid, text", &["(path = texts.text)"] as &[_]),
+        (unchanged, at_paths, &["using memory_path", "(path >= $4) AND (path < $5)"][..]),
+        (by_log, at_paths, &["(seq > $3)", memory, probe, version]),
+        (by_heads, at_paths, &[memory, probe, version, of_store]),
+        (redacted, "uuid, uuid, bigint, uuid, bigint", &["(seq > $3)", memory, probe, version]),
+        (of_memory, "uuid, uuid, bigint, uuid", &["(memory_id = $4)", memory, probe, version]),
+        (differences, "uuid, uuid, bigint, bigint", &["(seq > $3)", memory, probe, version]),
+        (batch, "uuid, uuid, bigint, bigint, uuid, uuid", &["(memory_id > $5)", memory, probe, version]),
+        (number, "uuid, uuid, bigint, uuid, uuid", &["(memory_id <= $5)", memory, probe, version]),
+        (statement("CREATED_SINCE"), "uuid, uuid, bigint", &[version, "(seq >= $3)"]),
+        (statement("HEADS"), "uuid, uuid, uuid[]", &[memory, "(memory_id = ids.id)"]),
+        (at, "uuid, uuid, text", &[version, "(store_id = $2) AND (seq = "]),
+        (statement("OCCUPIED"), "uuid, uuid, text", &["using memory_path", "(path = texts.text)"]),
+        (statement("DIRECTORIES"), "uuid, uuid, text", &["using directory_pkey", "(path = texts.text)"]),
+        (statement("DIRECTORIES_AT"), "uuid, uuid, text", &["(path = texts.text)"]),
         (statement("SESSIONS"), "uuid, uuid[]", &["(session_id = ids.id)"]),
         (statement("ATTACHMENTS"), "uuid, uuid[]", &["(session_id = ids.id)", "(store_id = r.store_id)"]),
         (statement("WHOLE"), "uuid, uuid, bigint", &[doc, terms]),
         (statement("PAGE"), "uuid, uuid, bigint, bigint", &["(seq > $3)", of_versions]),
         (statement("EARLIER"), "uuid, uuid, text, bigint, bigint", &earlier),
-        (statement("SAME_TEXT"), "uuid, uuid, text, bigint, bigint", &[of_models, of_version, memory]),
+        (statement("SAME_TEXT"), "uuid, uuid, text, bigint, bigint", &[of_models, of_version, head]),
         (vectors, "uuid, uuid, text, bigint", &["(store_id = $2) AND (model = $3) AND (edit > $4)"]),
         (states, "uuid, uuid[], text", &["(store_id = ids.id)", "(store_id = ids.id) AND (model = $3)"]),
-        (search, "uuid, uuid, bigint, bigint, uuid[]", &[of_changes, memory, doc, terms]),
+        (search, "uuid, uuid, bigint, bigint, uuid[]", &[of_changes, head, doc, terms]),
     ] {
         assert_is_by_keys(&index, &place, &query, types, parts).await;
     }

@@ -95,14 +95,6 @@ pub(super) async fn post_many_values(client: &Client, store_id: StoreId, stop: A
     .await;
 }
 
-/// Makes memories whose content takes six times as much in an answer.
-pub(super) async fn fill_with_escapes(client: &Client, tenant: &Tenant) {
-    let text = "\u{1}".repeat(100 << 10);
-    for number in 0..20 {
-        client.create_file(tenant, &format!("/memories/{number}"), &text).await;
-    }
-}
-
 /// Asks for the largest answers over many sockets, and reads only that there is
 /// one; the sockets stay open as long as they are kept.
 pub(super) async fn leave_answers_unread(port: u16, tenant: &Tenant) -> Vec<TcpStream> {

@@ -165,7 +165,11 @@ async fn requests_of_a_hostile_tenant_cost_the_others_little() {
         let neighbours = Neighbours::start(pair, "").await;
         let (server, attacker) = (&neighbours.server, &neighbours.attacker);
         let (client, port) = (server.client(attacker), server.port());
-        attacks::fill_with_escapes(&client, attacker).await;
+        // Content that takes six times as much in an answer.
+        for number in 0..20 {
+            let path = format!("/memories/{number}");
+            client.create_file(attacker, &path, &"\u{1}".repeat(100 << 10)).await;
+        }
         let unread = attacks::leave_answers_unread(port, attacker).await;
         neighbours.assert_memory("unread answers");
         neighbours.compare("unread answers", async |_| {}).await;

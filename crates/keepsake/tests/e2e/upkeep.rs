@@ -29,8 +29,10 @@ async fn ended_sessions_are_pruned_and_make_room(pair: Pair) {
     server.end().await;
 
     let prune = async |days: u64, is_dry| {
-        let later = Duration::from_hours(24 * days);
-        deployment.run_ahead(later, Prune::default(), RunRequest::manual(is_dry)).await
+        let worker = deployment.worker_ahead(Duration::from_hours(24 * days)).await;
+        let counts = worker.run(Prune::default(), RunRequest::manual(is_dry)).await;
+        worker.close().await;
+        counts
     };
     prune(29, false).await;
     assert_eq!(session_rows(&deployment).await, [2, 2, 2], "but the deleted one");
@@ -115,7 +117,17 @@ async fn verification_finds_what_is_wrong(pair: Pair) {
     let swept = server.beside("job run sweep-blobs -o json").await.json();
     let told = ["missing", "missing_blobs"].map(|name| &swept["counts"][name]);
     assert_eq!(told, [&json!(1), &json!([missing.to_string()])], "{swept}");
-    assert_job_mends_what_was_counted(&server).await;
+    // The job corrects the counters; missing blobs stay missing.
+    for (more, mended) in [("--dry-run", 0), ("", 2)] {
+        let ran = server.beside(&format!("job run reconcile-usage -o json {more}")).await.json();
+        let counts = ["drifted_stores", "lost_heads", "mended"].map(|name| &ran["counts"][name]);
+        assert_eq!(counts, [&json!(1), &json!(1), &json!(mended)], "{ran}");
+    }
+    let left = problems(&server).await;
+    assert_eq!(left.len(), 3, "{left:?}");
+    let mut fields: Vec<_> = of_kind(&left, "store_count").as_object().unwrap().keys().collect();
+    fields.sort_unstable();
+    assert_eq!(fields, ["lost_heads", "memory_store", "problem", "tenant"]);
 }
 
 /// Every counter is wrong, a directory has no row and another too many, the store holds
@@ -145,20 +157,6 @@ fn assert_drift_is_told(tenant: &Tenant, problems: &[Value]) {
         "store_count": drifted(5, 1), "granted_bytes": drifted(1, 0),
     });
     assert_eq!(*of_kind(problems, "tenant_count"), of_tenant);
-}
-
-/// The job corrects the counters; missing blobs stay missing.
-async fn assert_job_mends_what_was_counted(server: &Server) {
-    for (more, mended) in [("--dry-run", 0), ("", 2)] {
-        let ran = server.beside(&format!("job run reconcile-usage -o json {more}")).await.json();
-        let counts = ["drifted_stores", "lost_heads", "mended"].map(|name| &ran["counts"][name]);
-        assert_eq!(counts, [&json!(1), &json!(1), &json!(mended)], "{ran}");
-    }
-    let left = problems(server).await;
-    assert_eq!(left.len(), 3, "{left:?}");
-    let mut fields: Vec<_> = of_kind(&left, "store_count").as_object().unwrap().keys().collect();
-    fields.sort_unstable();
-    assert_eq!(fields, ["lost_heads", "memory_store", "problem", "tenant"]);
 }
 
 /// Each damage of search terms leaves a valid row.

@@ -23,14 +23,6 @@ impl Deployment {
         let engine = Engine::new(index.clone(), self.object_store().await, options);
         Worker { engine, clock, index }
     }
-
-    /// Runs one job so much later; answers what it counted.
-    pub(crate) async fn run_ahead(&self, by: Duration, job: impl Job + 'static, run: RunRequest) -> Value {
-        let worker = self.worker_ahead(by).await;
-        let counts = worker.run(job, run).await;
-        worker.close().await;
-        counts
-    }
 }
 
 impl Worker {
