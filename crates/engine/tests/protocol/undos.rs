@@ -100,23 +100,45 @@ async fn cancelled_undo_says_what_is_left(setup: TestEngine) {
     assert_eq!(setup.text_at("/memories/p/550").await, "second 550");
 }
 
-/// Counts the rows that the worker of an undo writes, and fails at step 0: it takes the undo; commits each part, renews
-/// its lease, and records the part; and ends the undo. A worker that has lost its lease writes no row.
+/// Counts the rows that the worker of an undo writes, and fails at step 0. A worker that has lost its lease writes no row.
 const COUNT_STEPS: &str = "CREATE SEQUENCE step MINVALUE -100; \
     CREATE FUNCTION stop() RETURNS trigger LANGUAGE plpgsql SECURITY DEFINER AS $$ BEGIN \
         IF nextval('step') = 0 THEN RAISE EXCEPTION 'stopped'; END IF; RETURN NEW; END $$; \
     CREATE TRIGGER stop BEFORE INSERT ON idempotency FOR EACH ROW EXECUTE FUNCTION stop(); \
     CREATE TRIGGER stop BEFORE UPDATE ON memory_undo FOR EACH ROW EXECUTE FUNCTION stop(); \
     CREATE TRIGGER stop BEFORE UPDATE ON memory_undo_part FOR EACH ROW EXECUTE FUNCTION stop()";
+/// It takes the undo; commits each of two parts, renews its lease, and records the part; and ends the undo.
+const STEPS: u64 = 8;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn part_that_is_made_while_the_undo_is_cancelled_is_the_last_one() {
+async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
     let setup = TestEngine::postgres_and_s3().await;
     write_all(&setup, "first").await;
     write_all(&setup, "second").await;
     setup.database().execute(COUNT_STEPS).await;
+    // Each undo takes back the one before. The last one is undisturbed.
+    for (step, content) in (1..=STEPS + 1).zip(["first", "second"].into_iter().cycle()) {
+        let undo_id = undo_until_read(&setup.elsewhere(), step * MEMORIES as u64, 0).await;
+        setup.database().execute(&format!("SELECT setval('step', -{step})")).await;
+        let replica = setup.elsewhere();
+        setup.clock.advance(3 * MINUTE);
+        let run = replica.run_in_slot(ContinueUndos).await;
+        assert_eq!(run["failed"], u64::from(step <= STEPS), "step {step}: {run}");
+        setup.clock.advance(3 * MINUTE);
+        replica.run_in_slot(ContinueUndos).await;
+        let done = found(&setup, undo_id).await;
+        let counts = UndoCounts { restored: MEMORIES as u64, ..UndoCounts::default() };
+        assert_eq!((done.status, done.left, done.counts), (Some(UndoStatus::Done), 0, counts), "step {step}");
+        for n in [0, 499, 500, 599] {
+            assert_eq!(replica.text_at(&format!("/memories/p/{n:03}")).await, format!("{content} {n}"));
+        }
+        let last = i64::try_from((step + 2) * MEMORIES as u64).unwrap();
+        let (tenant_id, versions) = (setup.principal.tenant_id, [last, last + 1]);
+        let seqs = setup.index.undos.versions(tenant_id, setup.store_id, &versions).await.unwrap();
+        assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
+    }
     // A worker makes the first part while the undo is cancelled, and stops before it records the part.
-    let undo_id = undo_until_read(&setup.elsewhere(), MEMORIES as u64, 0).await;
+    let undo_id = undo_until_read(&setup.elsewhere(), (STEPS + 2) * MEMORIES as u64, 0).await;
     setup.database().execute("SELECT setval('step', -4)").await;
     let other = setup.elsewhere();
     setup.blobs.before_get(once(async move {
