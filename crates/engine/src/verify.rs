@@ -206,7 +206,7 @@ impl Verifier {
             let Some(head) = memory.head else { continue };
             if let Some(stored) = head.terms {
                 let hash = ContentHash::of(&stored);
-                of_store.entry(head.blob_id).or_default().push((memory.memory_id, hash));
+                of_store.entry(head.version.blob_id).or_default().push((memory.memory_id, hash));
             }
         }
         Ok(())

@@ -189,24 +189,21 @@ async fn find_or_create_store(
     known: Option<&Credentials>,
 ) -> Result<(TenantId, StoreId)> {
     let failed = || Failure::of("the index");
-    let tenant_id = match find_tenant(index, known).await.map_err(failed())? {
-        Some(tenant_id) => tenant_id,
-        None => {
-            let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
-            let made = engine.tenants.create(new, Auditor::OperatorCli).await;
-            made.map_err(Failure::of("the tenant was not created"))?.tenant_id
-        }
+    let tenant_id = if let Some(tenant_id) = find_tenant(index, known).await.map_err(failed())? {
+        tenant_id
+    } else {
+        let new = NewTenant { name: NAME.to_owned(), ..NewTenant::default() };
+        let made = engine.tenants.create(new, Auditor::OperatorCli).await;
+        made.map_err(Failure::of("the tenant was not created"))?.tenant_id
     };
-    let store_id = match find_store(index, tenant_id, known).await.map_err(failed())? {
-        Some(store_id) => store_id,
-        None => {
-            let failed = || Failure::of("the memory store was not created");
-            let draft = StoreDraft { name: NAME.to_owned(), ..StoreDraft::default() };
-            let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed())?;
-            engine.stores.create(&operator, draft, None).await.map_err(failed())?.store_id
-        }
-    };
-    Ok((tenant_id, store_id))
+    if let Some(store_id) = find_store(index, tenant_id, known).await.map_err(failed())? {
+        return Ok((tenant_id, store_id));
+    }
+    let failed = || Failure::of("the memory store was not created");
+    let draft = StoreDraft { name: NAME.to_owned(), ..StoreDraft::default() };
+    let operator = engine.tenants.operator(tenant_id, Auditor::OperatorCli).await.map_err(failed())?;
+    let store = engine.stores.create(&operator, draft, None).await.map_err(failed())?;
+    Ok((tenant_id, store.store_id))
 }
 
 /// The tenant that the file names; else the index's tenant of this name, or its only one.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use keepsake_config::{Failure, FailureClass, cli::Result};
+use keepsake_config::{FailureClass, cli::Result};
 use notify::event::{Event, EventKind};
 use notify::{RecommendedWatcher, RecursiveMode, Watcher};
 use tokio::sync::Notify;
@@ -136,6 +136,7 @@ fn is_change(event: &Event, private: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use keepsake_config::Failure;
     use notify::event::{AccessKind, CreateKind};
 
     #[test]
