@@ -33,19 +33,26 @@ async fn found(setup: &TestEngine, undo_id: MemoryUndoId) -> MemoryUndo {
 async fn interrupted_undo(setup: &TestEngine) -> MemoryUndoId {
     write_all(setup, "first").await;
     write_all(setup, "second").await;
-    undo_until_read(setup, MEMORIES as u64, 500).await
+    let (reads, hang) = hanging_after(500);
+    setup.blobs.before_get(reads);
+    let undo_id = begin_undo(setup, MEMORIES as u64).await;
+    hang.notified().await;
+    setup.blobs.clear_hooks();
+    undo_id
 }
 
-/// Begins an undo whose worker dies after so many reads.
-async fn undo_until_read(setup: &TestEngine, after_seq: u64, reads: usize) -> MemoryUndoId {
-    let (reads, hang) = hanging_after(reads);
-    setup.blobs.before_get(reads);
+async fn begin_undo(setup: &TestEngine, after_seq: u64) -> MemoryUndoId {
     let request = UndoRequest { after_seq: Some(after_seq), ..UndoRequest::default() };
     let begun = setup.engine.undos.undo(&setup.principal, setup.store_id, request).await.unwrap();
     assert_eq!((begun.status, begun.left), (Some(UndoStatus::InProgress), 600));
-    hang.notified().await;
-    setup.blobs.clear_hooks();
     begun.id.unwrap()
+}
+
+/// Begins an undo on a replica that stops, which leaves it to the job.
+async fn leave_undo(setup: &TestEngine, after_seq: u64) -> MemoryUndoId {
+    let replica = setup.elsewhere();
+    replica.engine.shut_down(Duration::ZERO).await;
+    begin_undo(&replica, after_seq).await
 }
 
 async fn interrupted_undo_ends_as_planned(setup: TestEngine) {
@@ -118,7 +125,7 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
     setup.database().execute(COUNT_STEPS).await;
     // Each undo takes back the one before. The last one is undisturbed.
     for (step, content) in (1..=STEPS + 1).zip(["first", "second"].into_iter().cycle()) {
-        let undo_id = undo_until_read(&setup.elsewhere(), step * MEMORIES as u64, 0).await;
+        let undo_id = leave_undo(&setup, step * MEMORIES as u64).await;
         setup.database().execute(&format!("SELECT setval('step', -{step})")).await;
         let replica = setup.elsewhere();
         setup.clock.advance(3 * MINUTE);
@@ -138,7 +145,7 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
         assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
     }
     // A worker makes the first part while the undo is cancelled, and stops before it records the part.
-    let undo_id = undo_until_read(&setup.elsewhere(), (STEPS + 2) * MEMORIES as u64, 0).await;
+    let undo_id = leave_undo(&setup, (STEPS + 2) * MEMORIES as u64).await;
     setup.database().execute("SELECT setval('step', -4)").await;
     let other = setup.elsewhere();
     setup.blobs.before_get(once(async move {
