@@ -254,7 +254,7 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     let undo = deleted.lines().nth(3).and_then(|line| line.strip_prefix("undo: keepsake ")).unwrap();
     let undone = person.ok(&format!("{undo} --yes")).await;
     assert!(
-        undone.contains("  changed_later  ") && undone.ends_with("\nrecreated 2, skipped 1\n"),
+        undone.contains("  path_taken  ") && undone.ends_with("\nrecreated 2, skipped 1\n"),
         "{undone}"
     );
     assert_eq!(person.texts().await.len(), 5);
