@@ -35,7 +35,7 @@ mod sync;
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use clap::error::{ContextKind, ContextValue};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 use keepsake_config::cli::Result;
@@ -48,8 +48,23 @@ use people::{access, erasures, keys, memories, sessions, store_tests, stores, un
 #[derive(Debug, Parser)]
 #[command(name = "keepsake", version = env!("COMMAND_VERSION"), after_help = EXIT_CODES)]
 struct Cli {
+    /// Also accepted before the name of a command that has it
+    #[arg(long, global = true, hide = true)]
+    context: Option<String>,
     #[command(subcommand)]
     command: Command,
+}
+
+impl Cli {
+    /// The command. Refuses `--context` for a command that does not have it.
+    fn into_command(self, matches: &ArgMatches) -> Result<Command, clap::Error> {
+        let (called, _) = called(matches);
+        if self.context.is_some() && called.get_arguments().all(|argument| argument.get_id() != "context") {
+            let text = "'--context' cannot be used with this command, which uses no context";
+            return Err(Self::command().error(ErrorKind::ArgumentConflict, text));
+        }
+        Ok(self.command)
+    }
 }
 
 /// The commands by who uses them.
@@ -202,8 +217,8 @@ fn main() -> ExitCode {
     completions::answer_shell(Cli::command);
     let matches = grouped(Cli::command()).try_get_matches();
     let matches = matches.unwrap_or_else(|error| with_places(error).exit());
-    match Cli::from_arg_matches(&matches) {
-        Ok(cli) => run_to_end(cli.command, &matches),
+    match Cli::from_arg_matches(&matches).and_then(|cli| cli.into_command(&matches)) {
+        Ok(command) => run_to_end(command, &matches),
         Err(error) => error.exit(),
     }
 }
@@ -246,8 +261,8 @@ async fn run_to_end(command: Command, matches: &ArgMatches) -> ExitCode {
     }
 }
 
-/// The long options of the command that was called, the given ones first.
-fn options(mut matches: &ArgMatches) -> Vec<String> {
+/// The command that was called, with its own arguments.
+fn called(mut matches: &ArgMatches) -> (clap::Command, &ArgMatches) {
     let mut command = Cli::command();
     while let Some((name, below)) = matches.subcommand() {
         let Some(found) = command.find_subcommand(name).cloned() else {
@@ -255,6 +270,12 @@ fn options(mut matches: &ArgMatches) -> Vec<String> {
         };
         (command, matches) = (found, below);
     }
+    (command, matches)
+}
+
+/// The long options of the command that was called, the given ones first.
+fn options(matches: &ArgMatches) -> Vec<String> {
+    let (command, matches) = called(matches);
     let is_given =
         |option: &&Arg| matches.value_source(option.get_id().as_str()) == Some(ValueSource::CommandLine);
     let options = command.get_arguments().filter(|option| option.get_long().is_some());
@@ -306,7 +327,8 @@ mod tests {
 
     fn parse(arguments: &str) -> Result<Command, clap::Error> {
         let arguments = ["keepsake"].into_iter().chain(arguments.split_whitespace());
-        Cli::try_parse_from(arguments).map(|cli| cli.command)
+        let matches = Cli::command().try_get_matches_from(arguments)?;
+        Cli::from_arg_matches(&matches)?.into_command(&matches)
     }
 
     #[test]
@@ -337,6 +359,7 @@ mod tests {
             "",
             "serve --dev --config c",
             "serve --no-model",
+            "--context work migrate",
             "import a --from-url http://h --from-api-key k --from-store s",
             "tenant create --name n --limit bytes_per_memory",
             "tenant create --name n --limit bytes_per_memroy=1",

@@ -29,7 +29,7 @@ async fn login_remembers_the_server_for_later_commands() {
         assert_eq!(told.contains("chmod 600"), warns, "{mode:o} {told}");
     }
 
-    run("memory ls").await.ok();
+    run("--context work memory ls").await.ok();
     let contexts = run("context list").await.ok();
     assert!(contexts.contains("work") && !contexts.contains("ks_live"), "{contexts}");
     let store_id = person.tenant.store_id.to_string();
@@ -60,7 +60,7 @@ async fn login_remembers_the_server_for_later_commands() {
     says(&run("context list").await.ok(), &[&store_id]);
     run_with("memory ls", &[("KEEPSAKE_STORE", "other")], "").await.ends(3, "");
     run("context remove work").await.ok();
-    run("memory ls").await.ends(2, "");
+    run("--context work memory ls").await.ends(3, "there is no context `work`");
     // Another server on the same host does not replace the key of the first.
     let other = HoldingProxy::start(&url, "held", 0).await;
     for (url, name) in [(&*url, "127.0.0.1"), (other.url(), other.url().trim_start_matches("http://"))] {
