@@ -1,4 +1,4 @@
-//! Ids that are given by their beginning, and names that several objects have.
+//! Ids that are given by their beginning or a name, and names that several objects have.
 
 use std::collections::BTreeSet;
 
@@ -58,37 +58,45 @@ impl IdKind {
         })
     }
 
-    /// The id of which this is the beginning, among the items of a list. A whole id is taken as it is.
+    /// Whether an argument means this item of a list: by the beginning of its id, or else by its name.
+    pub(crate) fn is_meant(&self, given: &str, item: &Value) -> bool {
+        match self.beginning(given) {
+            Some(beginning) => text_of(item, self.field).starts_with(beginning),
+            None => item["name"] == given,
+        }
+    }
+
+    /// The id that an argument means among the items of a list: see [`Self::is_meant`]. A whole id is taken as it is.
     pub(crate) async fn find(
         &self,
         client: &Client,
         list: &[&str],
         query: Query<'_>,
-        beginning: &str,
+        given: &str,
     ) -> Result<String> {
-        if beginning.len() == self.prefix.len() + ID_CHARS {
-            return Ok(beginning.to_owned());
+        let given = self.beginning(given).unwrap_or(given);
+        if self.beginning(given).is_some() && given.len() == self.prefix.len() + ID_CHARS {
+            return Ok(given.to_owned());
         }
-        let failed = || format!("{beginning} is not a whole id, and the list cannot be read");
+        let failed = || format!("{given} is not a whole id, and the list cannot be read");
         let (mut items, mut found, mut compared) = (client.pages(list, query), BTreeSet::new(), 0);
         while let Some(item) = items.next::<Value>().await.map_err(failure_of(failed()))? {
             compared += 1;
             if compared > MAX_COMPARED {
                 return Err(Failure::usage(format!(
-                    "{beginning} is not a whole id, and there are too many to compare: give all of it"
+                    "{given} is not a whole id, and there are too many to compare: give the whole id"
                 )));
             }
-            let id = text_of(&item, self.field);
-            if id.starts_with(beginning) {
-                found.insert(id.to_owned());
+            if self.is_meant(given, &item) {
+                found.insert(text_of(&item, self.field).to_owned());
             }
         }
-        self.only(&found, beginning)
+        self.only(&found, given)
     }
 
     /// The only id that was found.
-    pub(crate) fn only(&self, found: &BTreeSet<String>, beginning: &str) -> Result<String> {
-        self.only_shown_by(self.command, found, beginning)
+    pub(crate) fn only(&self, found: &BTreeSet<String>, given: &str) -> Result<String> {
+        self.only_shown_by(self.command, found, given)
     }
 
     /// As [`Self::only`], where another command shows the ids.
@@ -96,15 +104,21 @@ impl IdKind {
         &self,
         command: &str,
         found: &BTreeSet<String>,
-        beginning: &str,
+        given: &str,
     ) -> Result<String> {
+        let is_id = self.beginning(given).is_some();
+        let noun = self.noun.split_once(' ').map_or(self.noun, |(_, noun)| noun);
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),
-            [] => Err(Failure::not_found(format!(
-                "no id of {} begins with `{beginning}`; `{command}` shows all",
+            [] if is_id => Err(Failure::not_found(format!(
+                "no id of {} begins with `{given}`; `{command}` shows all",
                 self.noun
             ))),
-            several => Err(Failure::usage(candidates(beginning, several))),
+            [] => Err(Failure::not_found(format!(
+                "no {noun} has the id or the name `{given}`; `{command}` shows all"
+            ))),
+            several if is_id => Err(Failure::usage(candidates(given, several))),
+            several => Err(Failure::usage(several_named(&format!("{noun}s"), given, several))),
         }
     }
 }

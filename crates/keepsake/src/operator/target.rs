@@ -137,7 +137,7 @@ impl OperatorApi {
     }
 
     /// As [`Self::call`]; a tenant in the path is given as [`Self::find_tenant`] takes it, and an API key by
-    /// the beginning of its id.
+    /// the beginning of its id or by its name.
     async fn call_of_tenant(
         &self,
         method: Method,
@@ -212,21 +212,20 @@ impl OperatorApi {
         }
     }
 
-    /// The id of the only API key of a tenant whose id begins so. A whole id is taken as it is.
+    /// The id of the only API key of a tenant with this name, or whose id begins so. A whole id is taken as it is.
     async fn find_key(&self, tenant: &str, given: &str) -> Result<String> {
         if given.parse::<ApiKeyId>().is_ok() {
             return Ok(given.to_owned());
         }
-        let mut begun = BTreeSet::new();
+        let mut found = BTreeSet::new();
         self.search(&["tenants", tenant, "api_keys"], |key| {
-            let id = text_of(key, "id");
-            if id.starts_with(given) {
-                begun.insert(id.to_owned());
+            if API_KEY.is_meant(given, key) {
+                found.insert(text_of(key, "id").to_owned());
             }
             false
         })
         .await?;
-        API_KEY.only_shown_by(&format!("keepsake key list --tenant {tenant}"), &begun, given)
+        API_KEY.only_shown_by(&format!("keepsake key list --tenant {tenant}"), &found, given)
     }
 
     /// The ids and names of all memory stores of a tenant, which is given as [`Self::find_tenant`] takes it. Only the

@@ -64,7 +64,7 @@ struct OperatorKeysArgs {
 }
 
 impl KeysOf {
-    /// Sends a request to a path below the keys, which may begin with the beginning of a key's id. A
+    /// Sends a request to a path below the keys, which may begin with a key's name or the beginning of its id. A
     /// failure begins with `failed`.
     async fn call(
         self,
@@ -81,8 +81,8 @@ impl KeysOf {
             let (client, _) = connect(&self.person)?;
             let key;
             let mut path = vec!["api_keys"];
-            if let [beginning, rest @ ..] = below {
-                key = API_KEY.find(&client, &["api_keys"], &[], beginning).await?;
+            if let [given, rest @ ..] = below {
+                key = API_KEY.find(&client, &["api_keys"], &[], given).await?;
                 path.push(&key);
                 path.extend(rest);
             }
@@ -137,8 +137,8 @@ pub(crate) struct CreateKeyArgs {
 pub(crate) struct RevokeKeyArgs {
     #[command(flatten)]
     of: KeysOf,
-    /// The key: apikey_…
-    #[arg(value_name = "KEY", value_parser = |given: &str| API_KEY.parse(given))]
+    /// The key: its id or its name
+    #[arg(value_name = "KEY")]
     key: String,
     /// Does not ask for confirmation
     #[arg(short, long)]
@@ -207,7 +207,7 @@ async fn revoke(args: RevokeKeyArgs) -> Result<()> {
     let mut key = args.key;
     if !args.yes {
         require_terminal()?;
-        // The question names the key that a beginning of its id means.
+        // The question names the key that a name or the beginning of an id means.
         let (_, found) = args.of.clone().call(failed, Method::GET, &[&key], &[], None).await?;
         let name = printable(text_of(&found, "name"));
         text_of(&found, "id").clone_into(&mut key);

@@ -31,8 +31,8 @@ pub(crate) struct UndoArgs {
     /// Changes of this session
     #[arg(long, value_name = "ID", value_parser = |given: &str| SESSION.parse(given))]
     session: Option<String>,
-    /// Changes with this API key: apikey_…
-    #[arg(long, value_name = "ID", conflicts_with = "session", value_parser = |given: &str| API_KEY.parse(given))]
+    /// Changes with this API key: its id or its name
+    #[arg(long, value_name = "KEY", conflicts_with = "session")]
     key: Option<String>,
     /// Changes of this person
     #[arg(long, value_name = "ID", conflicts_with_all = ["session", "key"])]

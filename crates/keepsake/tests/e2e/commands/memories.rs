@@ -233,7 +233,7 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     person.ok("memory rm b.md --yes").await;
     person.ends("undo --until-seq 2", 2, "nothing says what to take back").await;
     person.ends("undo --after-seq 2", 2, "--yes").await;
-    let plan = person.ok("undo --after-seq 2 --dry-run").await;
+    let plan = person.ok("undo --key tests --after-seq 2 --dry-run").await;
     says(&plan, &["restored", "recreated", "/memories/b.md"]);
     assert_eq!(person.ok("undo --after-seq 2 --under c --yes").await, "there is nothing to take back\n");
     assert_eq!(person.ok("undo --since 1h --after-seq 2 --yes").await, "restored 1, recreated 1\n");

@@ -78,12 +78,13 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
     for none in ["erase", "erase --under people"] {
         person.ends(none, 2, "required").await;
     }
-    let made = person.json("key create --name k --scope memory:read --store notes -o json").await;
+    let made = person.json("key create --name new --scope memory:read --store notes -o json").await;
     let key = text(&made["api_key"]);
     secrets::remember(key, "an API key");
     person.line_with("memory ls", &[("KEEPSAKE_API_KEY", key)], "").await.ok();
     let revoke = format!("key revoke {}", &text(&made["id"])[..30]);
     person.ends(&revoke, 2, "--yes").await;
+    person.ends("key revoke new --yes", 2, "2 API keys have the name `new`; give an id: apikey_").await;
     person.ok(&format!("{revoke} --yes")).await;
     assert!(person.json("key list -o json").await["data"][0]["revoked_at"].is_string());
     person.put("people/ada.md", "Ada").await;
