@@ -186,9 +186,9 @@ pub(super) async fn diff(args: DiffArgs) -> Result<()> {
         Some(version) => Some(find_version(&connection, &of_memory, &version).await?),
         None => previous(&connection, &memory_id, &newer).await?,
     };
-    let newer = version(&connection, &memory_id, &newer).await?;
+    let newer = version(&connection, Some(&memory_id), &newer).await?;
     let older = match older {
-        Some(older) => Some(version(&connection, &memory_id, &older).await?),
+        Some(older) => Some(version(&connection, Some(&memory_id), &older).await?),
         None => None,
     };
     let result = json!({ "from": older, "to": newer });
@@ -250,11 +250,22 @@ async fn previous(connection: &Connection, memory_id: &str, version_id: &str) ->
     Ok(None)
 }
 
-async fn version(connection: &Connection, memory_id: &str, id: &str) -> Result<Value> {
+/// The version that begins so, with its content.
+pub(super) async fn version_that_begins(connection: &Connection, beginning: &str) -> Result<Value> {
+    let id = find_version(connection, &[], beginning).await?;
+    let found = version(connection, None, &id).await?;
+    if found["content"].is_null() {
+        return Err(Failure::not_found(format!("{id} is the deletion of a memory: it has no content")));
+    }
+    Ok(found)
+}
+
+/// A version with its content; another memory's is refused if a memory is given.
+async fn version(connection: &Connection, memory_id: Option<&str>, id: &str) -> Result<Value> {
     let (failed, view) = (format!("{id} cannot be read"), [("view", Some("full"))]);
     let found = connection.get(failed, &["memory_versions", id], &view).await?;
     let refuse = |reason: &str| Err(Failure::usage(format!("{id} {reason}")));
-    if found["memory_id"] != memory_id {
+    if memory_id.is_some_and(|memory_id| found["memory_id"] != memory_id) {
         return refuse("is a version of another memory");
     }
     if !found["redacted_at"].is_null() {

@@ -39,10 +39,11 @@ pub(crate) enum MemoryCommand {
     /// Lists a directory
     #[command(visible_alias = "list")]
     Ls(LsArgs),
-    /// Prints memories
+    /// Prints memories, or versions of them
     #[command(after_help = "Examples:
   keepsake memory cat notes.md
-  keepsake memory cat notes.md --at 2026-11-20")]
+  keepsake memory cat notes.md --at 2026-11-20
+  keepsake memory cat memver_…                 a version that `keepsake memory log` lists")]
     Cat(CatArgs),
     /// Creates a memory or replaces its content, from a file or stdin
     Put(PutArgs),
@@ -86,8 +87,8 @@ pub(crate) enum MemoryCommand {
 pub(crate) struct CatArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The paths, as agents see them
-    #[arg(value_name = "PATH", required = true)]
+    /// The paths, as agents see them, or versions: memver_…
+    #[arg(value_name = "PATH|VERSION", required = true)]
     paths: Vec<String>,
     #[command(flatten)]
     moment: MomentArgs,
@@ -262,7 +263,7 @@ async fn get_at(connection: &Connection, path: &str, view: &str, moment: &Moment
 pub(super) fn missing(path: &str) -> Failure {
     let hint = match VERSION.beginning(path.trim_start_matches('/')) {
         Some(_) => {
-            "; `keepsake memory diff PATH VERSION` and `keepsake memory restore VERSION` take a version's id"
+            "; `keepsake memory cat VERSION`, `diff PATH VERSION` and `restore VERSION` take a version's id"
         }
         None => "",
     };
@@ -291,12 +292,24 @@ async fn below(
 
 async fn cat(args: CatArgs) -> Result<()> {
     let paths: Vec<_> = args.paths.iter().map(|path| api_path(path)).collect::<Result<_, _>>()?;
+    let beginnings: Vec<_> = args.paths.iter().map(|given| VERSION.beginning(given)).collect();
+    if args.moment.is_past() && beginnings.iter().any(Option::is_some) {
+        return Err(Failure::usage(
+            "a version has the same content at any time: leave out --at and --at-seq",
+        ));
+    }
     let connection = Connection::of_store(&args.store).await?;
     let mut failed: Option<Failure> = None;
-    for path in paths {
-        let found = get_at(&connection, &path, "full", &args.moment).await;
-        match named_if_directory(&connection, &path, &args.moment, found).await {
-            Ok(memory) => connection.printer.done(&memory, || text_of(&memory, "content").to_owned())?,
+    for (path, beginning) in paths.iter().zip(beginnings) {
+        let found = match beginning {
+            Some(beginning) => history::version_that_begins(&connection, beginning).await,
+            None => {
+                let found = get_at(&connection, path, "full", &args.moment).await;
+                named_if_directory(&connection, path, &args.moment, found).await
+            }
+        };
+        match found {
+            Ok(printed) => connection.printer.done(&printed, || text_of(&printed, "content").to_owned())?,
             // The other memories may exist.
             Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::Failed) => {
                 if let Some(earlier) = failed.replace(failure) {
