@@ -1,6 +1,6 @@
 //! Verifies that index and blob store are consistent: every row can be read,
 //! every blob that a row names exists and matches the row, and every counter
-//! matches a recount. Changes nothing.
+//! matches a recount, and the master key opens the secrets. Changes nothing.
 
 use std::collections::{HashMap, HashSet};
 
@@ -47,6 +47,11 @@ pub enum Problem {
     /// The damage kept the rest from being verified.
     NotVerified {
         /// The error of the failed check.
+        message: String,
+    },
+    /// The configured master keys do not open a secret of the server: no server would start.
+    UnreadableSecret {
+        /// What kept it closed.
         message: String,
     },
     /// The search terms of a memory are not those of its content.
@@ -133,13 +138,19 @@ impl Verifier {
         Ok(found)
     }
 
-    /// Compares counters, blobs and search terms with the rows.
+    /// Opens the secrets, and compares counters, blobs and search terms with the rows.
     async fn compare(
         &self,
         at_once: usize,
         found: &mut Verification,
         tell: &mut (impl FnMut(&Verification) + Send),
     ) -> Result<(), EngineError> {
+        match self.context.secrets.check().await {
+            Err(error @ EngineError::Secret(_)) => {
+                found.report(Problem::UnreadableSecret { message: error.to_string() });
+            }
+            checked => checked?,
+        }
         self.counters(found, tell).await?;
         self.stray_terms(found).await?;
         self.blobs(at_once, found, tell).await

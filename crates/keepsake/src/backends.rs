@@ -9,7 +9,7 @@ use keepsake_config::{
     Failure, FailureClass, IndexSettings, IndexUrl, Meaning, SearchSettings, Settings, cli::Result,
 };
 use keepsake_embeddings::Embedder;
-use keepsake_engine::{Clock, Engine, EngineOptions, SystemClock};
+use keepsake_engine::{Clock, Engine, EngineError, EngineOptions, SystemClock};
 use keepsake_index::postgres::PostgresOptions;
 use keepsake_index::{Index, IndexError, MigrationReport, PostgresIndex, SqliteIndex};
 use keepsake_telemetry::Metrics;
@@ -95,6 +95,16 @@ pub(crate) async fn probe_index(settings: &IndexSettings) -> Result<Vec<(String,
             Ok(secrets.map(|secret| (secret.purpose, secret.kid, secret.wrapped_key)).collect())
         }
     }
+}
+
+/// Fails if the configured master keys do not open one of these secrets of a server.
+pub(crate) fn open_secrets(
+    settings: &Settings,
+    secrets: &[(String, String, Vec<u8>)],
+) -> Result<(), EngineError> {
+    let vault = &settings.engine.vault;
+    let mut opened = secrets.iter().map(|(purpose, name, wrapped)| vault.open(purpose, name, wrapped));
+    opened.try_for_each(|secret| secret.map(drop)).map_err(EngineError::Secret)
 }
 
 /// Opens the object store at `url` with the configured S3 settings; `None` if content is in

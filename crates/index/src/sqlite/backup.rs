@@ -8,7 +8,7 @@ use sqlx::migrate::Migrator;
 use sqlx::sqlite::{SqliteConnectOptions, SqliteConnection};
 use sqlx::{ConnectOptions, Connection, Row};
 
-use super::{SqliteIndex, damage};
+use super::{SECRETS, SqliteIndex, damage};
 use crate::{IndexError, migrations};
 
 /// The state of a file that may be a database of Keepsake.
@@ -81,6 +81,15 @@ impl SqliteIndex {
         let state = inspect(&mut connection).await;
         connection.close().await?;
         state
+    }
+
+    /// Purpose, name and wrapped form of each secret of the server in a file that is
+    /// [`FileState::Whole`] and usable.
+    pub async fn secrets_in_file(file: &Path) -> Result<Vec<(String, String, Vec<u8>)>, IndexError> {
+        let mut connection = open_to_read(file).await?;
+        let secrets = sqlx::query_as(SECRETS).fetch_all(&mut connection).await;
+        connection.close().await?;
+        Ok(secrets?)
     }
 
     /// The schema of this binary.

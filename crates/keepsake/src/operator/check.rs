@@ -9,7 +9,7 @@ use keepsake_blobs::BlobStore;
 use keepsake_config::{Failure, MergedConfig, Settings, SourceArgs, cli::Result};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
 use keepsake_embeddings::Embedder;
-use keepsake_engine::{Clock, EngineError, IdSource, RandomIds, SystemClock};
+use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -89,10 +89,7 @@ async fn check(settings: &Settings, report: &mut Report) {
     let index = backends::probe_index(&settings.index).await;
     report.step("index.url", "connect", &index);
     if let Some(secrets) = index.ok().filter(|secrets| !secrets.is_empty()) {
-        let vault = &settings.engine.vault;
-        let mut opened = secrets.iter().map(|(purpose, name, wrapped)| vault.open(purpose, name, wrapped));
-        let opened = opened.try_for_each(|secret| secret.map(drop)).map_err(EngineError::Secret);
-        report.step("secrets.master_key", "open", &opened);
+        report.step("secrets.master_key", "open", &backends::open_secrets(settings, &secrets));
     }
     match backends::open_blobs(&settings.blobs.url, settings, &Metrics::default()).await {
         Ok(Some(blobs)) => use_blobs(&blobs, report).await,

@@ -315,6 +315,9 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
         let checked = keepsake_with(&check, variables).await;
         checked.ends(1, "1 of the steps above failed");
         says(&checked.stdout, &["secrets.master_key", "a secret of the server is wrapped by a"]);
+        let verified = keepsake_with(&["verify", "--config", &file], variables).await;
+        verified.ends(1, "1 problem was found");
+        says(&verified.stdout, &["unreadable_secret  ", "message=a secret of the server is wrapped by a"]);
         let rotated = keepsake_with(&["token-key", "rotate", "--config", &file], variables).await;
         rotated.ends(1, "(secrets.master_key): a secret of the server is wrapped by a");
     }

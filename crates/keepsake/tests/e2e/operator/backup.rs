@@ -74,6 +74,9 @@ async fn backup_of_a_serving_database_comes_back() {
     server.restart().await;
     assert_eq!(store.paths().await, ["/before.md"]);
     server.end().await;
+    deployment.execute("UPDATE server_secret SET wrapped_key = randomblob(61)").await;
+    server.beside(&format!("backup {backup} --force")).await.ok();
+    server.beside(&format!("restore {backup}")).await.ends(0, "secrets.master_key: a server with this");
     let names = fs::read_dir(deployment.sqlite_file().parent().unwrap()).unwrap();
     let mut names = names.map(|name| name.unwrap().file_name().into_string().unwrap());
     assert!(names.all(|name| !name.contains(".partial")));
