@@ -2,6 +2,7 @@
 
 use toml::Value;
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use crate::checks::{one_of, text};
 use crate::reader::Reader;
@@ -32,9 +33,17 @@ impl LogSettings {
 }
 
 fn filter(value: &Value) -> Result<String, String> {
-    let filter = text(value)?;
-    match EnvFilter::builder().parse(filter) {
-        Ok(_) => Ok(filter.to_owned()),
-        Err(_) => Err("must be a filter such as info or keepsake=debug,info".to_owned()),
+    let directives: Vec<_> = text(value)?.split(',').map(str::trim).collect();
+    // `EnvFilter` takes a misspelt level for the name of a crate, all of whose messages are logged.
+    let is_clear = |directive: &&str| {
+        let is_target = directive.contains(['=', '[', ':']) || directive.starts_with("keepsake");
+        is_target || directive.parse::<LevelFilter>().is_ok()
+    };
+    let filter = directives.join(",");
+    match EnvFilter::builder().parse(&filter) {
+        Ok(_) if directives.iter().all(is_clear) => Ok(filter),
+        _ => Err("must be a filter such as info or keepsake=debug,info: the levels are off, error, warn, info, debug \
+            and trace; the name of another crate has one, as in hyper=debug"
+            .to_owned()),
     }
 }

@@ -153,7 +153,7 @@ fn all_problems_are_reported_at_once() {
         index.max_connections = 1.5\n\
         blobs = { url = 'file:///blobs', path_style = 'perhaps', endpoint = 'ftp://x', region = 7, secret_access_key = 'x' }\n\
         limits.bytes_per_memory = 99_999_999_999_999_999\n\
-        log = { format = 'xml', filter = '=,=' }\n";
+        log = { format = 'xml', filter = 'info,debugg' }\n";
     let found = problems(text, &[("KEEPSAKE_CACHE_BLOB_BYTES", "256 MiB")]);
     let expected = [
         "role (keepsake.toml, line 1) must be all, gateway or worker",
@@ -174,7 +174,8 @@ fn all_problems_are_reported_at_once() {
         "cache.blob_bytes (KEEPSAKE_CACHE_BLOB_BYTES) must be a whole number from 0 to 9007199254740992",
         "limits.bytes_per_memory (keepsake.toml, line 7) must be a whole number from 0 to 9007199254740992",
         "log.format (keepsake.toml, line 8) must be human or json",
-        "log.filter (keepsake.toml, line 8) must be a filter such as info or keepsake=debug,info",
+        "log.filter (keepsake.toml, line 8) must be a filter such as info or keepsake=debug,info: \
+         the levels are off, error, warn, info, debug and trace; the name of another crate has one, as in hyper=debug",
     ];
     assert_eq!(found, expected);
 }
