@@ -36,7 +36,7 @@ pub(crate) enum SessionCommand {
     /// Shows a session and the stores attached to it
     #[command(after_help = example("keepsake session show sesn_…"))]
     Show(SessionArgs),
-    /// Lists the tool calls of a session, oldest first
+    /// Lists the last tool calls of a session, oldest first
     #[command(after_help = example("keepsake session events sesn_… --follow"))]
     Events(SessionEventsArgs),
 }
@@ -57,6 +57,9 @@ pub(crate) struct SessionEventsArgs {
     /// Waits for further events until Ctrl-C
     #[arg(short, long)]
     follow: bool,
+    /// Number of events, the last ones
+    #[arg(short = 'n', long, value_name = "N", default_value = "50")]
+    limit: usize,
 }
 
 #[derive(Debug, Args)]
@@ -138,11 +141,14 @@ async fn events(args: SessionEventsArgs) -> Result<()> {
         let opened = stream.open().await;
         opened.map_err(failure_of("the events cannot be followed"))?;
     }
-    // All events, oldest first.
-    let path = ["sessions", session, "events"];
-    let written = connection.list("the events cannot be listed", &path, &[], usize::MAX).await?;
+    // Newest first; followed events are compared with all earlier ones.
+    let (path, query) = (["sessions", session, "events"], [("order", Some("desc"))]);
+    let read = if args.follow { usize::MAX } else { args.limit };
+    let mut written = connection.first("the events cannot be listed", &path, &query, read).await?;
+    let last = written.len().min(args.limit);
+    written[..last].reverse();
     if !args.follow {
-        return connection.printer.items(&written, &EVENTS, "the session has no events");
+        return connection.printer.first(&written, args.limit, &EVENTS, "the session has no events");
     }
     let id_of = |event: &Value| text_of(event, "id").to_owned();
     let show = |event: &Value| {
@@ -152,7 +158,7 @@ async fn events(args: SessionEventsArgs) -> Result<()> {
             format!("{}  {}  {input}\n", text("processed_at"), text("name"))
         })
     };
-    for event in &written {
+    for event in &written[..last] {
         show(event)?;
     }
     // After a break the server sends recent events again, since some are written late.

@@ -58,8 +58,8 @@ async fn stores_and_sessions_are_used() {
     }
     let file = json!({"command": "create", "path": "/memories/notes/a.md", "file_text": "four\n"});
     agent.post(&format!("/v1/sessions/{id}/tool_calls"), &file).await;
-    let table = person.ok(&format!("session events {id}")).await;
-    assert!(table.contains("file_text=5 B"), "{table}");
+    let table = person.ok(&format!("session events {id} -n 1")).await;
+    assert!(table.contains("file_text=5 B") && table.lines().count() == 2, "{table}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
