@@ -7,7 +7,7 @@ use keepsake_client::Method;
 use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 
-use super::target::{OperatorApi, call, list, with_api};
+use super::target::{OperatorApi, call, with_api};
 use crate::cli::{PageArgs, TargetArgs};
 use crate::output::{Column, Flag, Outcome, Printer, Schedule, Text, Time, items_of};
 
@@ -87,11 +87,24 @@ pub(crate) async fn run(command: JobCommand) -> Result<()> {
         }
         JobCommand::Run(args) => run_job(args).await,
         JobCommand::History(args) => {
-            let (path, shown) = (["jobs", &args.job, "runs"], (&RUNS[..], "the job has not run yet"));
-            let failed = "the runs cannot be listed";
-            list(args.target, failed, &path, &[], args.page, shown).await
+            let printer = Printer::new(args.target.output.output);
+            let work = async |api: &OperatorApi| {
+                require_job(api, &args.job).await?;
+                api.page(&["jobs", &args.job, "runs"], &[], &args.page).await
+            };
+            let runs = with_api(args.target, "the runs cannot be listed", work).await?;
+            printer.page(&runs, &RUNS, "the job has not run yet")
         }
     }
+}
+
+/// Refuses a name that no job has.
+async fn require_job(api: &OperatorApi, name: &str) -> Result<()> {
+    let jobs = api.call(Method::GET, &["jobs"], &[], None).await?;
+    if items_of(&jobs, "data").iter().any(|job| job["name"] == name) {
+        return Ok(());
+    }
+    Err(Failure::not_found(format!("no job has the name `{name}`; `keepsake job list` shows all")))
 }
 
 async fn run_job(args: RunJobArgs) -> Result<()> {
@@ -113,6 +126,7 @@ async fn run_job(args: RunJobArgs) -> Result<()> {
 /// Requests a run and polls until it has ended. With direct access to the
 /// database, the job runs in this process.
 async fn begin_and_wait(api: &OperatorApi, job: &str, dry_run: bool) -> Result<Value> {
+    require_job(api, job).await?;
     let body = json!({ "dry_run": dry_run });
     let begun = api.call(Method::POST, &["jobs", job, "run"], &[], Some(&body)).await?;
     loop {

@@ -65,7 +65,7 @@ async fn jobs_run_by_hand() {
     assert_eq!(fields, [json!("done"), json!(true), json!("operator")], "{dry}");
     let pruned = job("run prune -o json").await.json();
     assert_eq!(pruned["counts"]["idempotency_records"], 0, "{pruned}");
-    job("run make-coffee").await.ends(3, "the job was not found");
+    job("run make-coffee").await.ends(3, "no job has the name `make-coffee`; `keepsake job list` shows");
     job("run drain-deletions --dry-run").await.ends(1, "`--dry-run` must not be true");
 
     let run = async |job: &str, body: Option<&Value>| {
