@@ -235,7 +235,7 @@ impl Printer {
         }
     }
 
-    /// A time relative to now: `3 minutes ago`, `in 2 days`.
+    /// A time relative to now: `3 minutes ago`, `just now`, or of a time that comes `now`, `in 2 days`.
     pub(crate) fn relative(&self, time: &str) -> String {
         let Ok(time) = time.parse::<Timestamp>() else {
             return printable(time);
@@ -243,6 +243,7 @@ impl Printer {
         let seconds = self.now.as_second() - time.as_second();
         let distance = HumanDuration(Duration::from_secs(seconds.unsigned_abs()));
         match seconds {
+            0 if time <= self.now => "just now".to_owned(),
             0 => "now".to_owned(),
             1.. => format!("{distance} ago"),
             _ => format!("in {distance}"),
@@ -316,6 +317,8 @@ mod tests {
         let printer = Printer { format: OutputFormat::Table, width: None, now };
         let shown = |column: &Column| printer.shown(&job, column);
         assert_eq!(shown(&("SCHEDULE", "", Schedule)), "daily at 00:03 UTC, next in 4 hours");
+        let close = ["2026-01-02T00:00:00Z", "2026-01-02T00:00:00.5Z"].map(|time| printer.relative(time));
+        assert_eq!(close, ["just now", "now"]);
         let outcome = shown(&("RESULT", "/last_run", Outcome));
         assert!(["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()), "{outcome}");
         assert_eq!(actor_id(&json!({"type": "operator_actor"})), "operator");
