@@ -221,7 +221,9 @@ impl ListingEntry {
 impl Hit {
     pub fn to_text(&self) -> String {
         let Self { path, score, line, snippet } = self;
-        format!("\n\n{path}, line {line}, score {score:.2}\n{snippet}")
+        // A weak hit by meaning, or the only passage of a store: "0.00" would read as no match.
+        let score = if *score < 0.005 { "under 0.01".to_owned() } else { format!("{score:.2}") };
+        format!("\n\n{path}, line {line}, score {score}\n{snippet}")
     }
 }
 

@@ -138,6 +138,8 @@ fn result_text_has_hash_and_next_step() {
             "/memories/a: 5 bytes, content_sha256 {hash}, characters 1 to 3 of 5 follow; continue with offset 3:\nel"
         )
     );
+    let hit = |score| Hit { path: "/a".to_owned(), score, line: 1, snippet: String::new() }.to_text();
+    assert_eq!([0.0, 0.01].map(hit), ["\n\n/a, line 1, score under 0.01\n", "\n\n/a, line 1, score 0.01\n"]);
     let listing = AgentResult::List {
         path: "/memories".to_owned(),
         entries: vec![
