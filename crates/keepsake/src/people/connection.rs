@@ -2,10 +2,12 @@
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
+use std::time::{Duration, Instant};
 
 use keepsake_client::{Client, ClientError, Query, server_url};
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{Purpose, StoreId};
+use parking_lot::Mutex;
 use serde_json::Value;
 
 use super::{failure_of, text_of};
@@ -98,10 +100,21 @@ impl Connection {
 /// As [`connect_quietly`]; the client prints why it waits.
 pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
     let (client, store) = connect_quietly(args)?;
-    let client = client.telling_waits(|error, wait| {
-        notice(&format!("{error}; trying again in {}", counted(wait.as_secs(), "second")));
-    });
-    Ok((client, store))
+    Ok((client.telling_waits(tell_wait), store))
+}
+
+/// Prints why a call waits. Of calls that wait at the same time, only the first is told.
+fn tell_wait(error: &ClientError, wait: Duration) {
+    static TOLD_UNTIL: Mutex<Option<Instant>> = Mutex::new(None);
+    let now = Instant::now();
+    {
+        let mut told_until = TOLD_UNTIL.lock();
+        if told_until.is_some_and(|until| now < until) {
+            return;
+        }
+        *told_until = Some(now + wait);
+    }
+    notice(&format!("{error}; trying again in {}", counted(wait.as_secs(), "second")));
 }
 
 /// A client of the server that arguments, variables and contexts name, in this order,
