@@ -218,10 +218,12 @@ impl Fields {
     }
 
     /// A directory, with the slashes at its ends, which a person may leave out. `None`: the field is
-    /// empty.
+    /// empty. Repeated slashes stay, so that `//` is refused and is not the whole store.
     pub(crate) fn directory(&self, name: &str) -> Option<String> {
-        let inner = self.filled(name)?.trim_matches('/');
-        Some(if inner.is_empty() { "/".to_owned() } else { format!("/{inner}/") })
+        let typed = self.filled(name)?;
+        let below = typed.strip_prefix('/').unwrap_or(typed);
+        let end = if below.is_empty() || below.ends_with('/') { "" } else { "/" };
+        Some(format!("/{below}{end}"))
     }
 
     pub(crate) fn all(&self, name: &str) -> impl Iterator<Item = &str> {

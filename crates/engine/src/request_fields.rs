@@ -1,6 +1,6 @@
 //! Parses and checks fields of requests.
 
-use keepsake_core::{DirPath, MemoryPath, Timestamp};
+use keepsake_core::{DirPath, MemoryPath, PathError, Timestamp};
 
 use crate::EngineError;
 
@@ -51,8 +51,12 @@ pub(crate) fn parse_directory(field: &'static str, text: &str) -> Result<DirPath
     let Some(path) = text.strip_suffix('/') else {
         return invalid(field, "must end with `/`");
     };
-    let path =
-        MemoryPath::parse_normalised(path).map_err(|rule| EngineError::invalid(field, rule.to_string()))?;
+    let path = MemoryPath::parse_normalised(path).map_err(|rule| match rule {
+        // `//` without its last slash is the root.
+        PathError::IsRoot => PathError::EmptySegment,
+        rule => rule,
+    });
+    let path = path.map_err(|rule| EngineError::invalid(field, rule.to_string()))?;
     Ok(path.as_dir())
 }
 

@@ -27,7 +27,7 @@ pub(crate) use search::meaning_of;
 pub(crate) use connection::{connect, connect_quietly, find_store, is_same_server, open_store, store_of};
 
 /// The path in the API of a path as agents see it. Refuses an absolute path that is not
-/// below `/memories`.
+/// below `/memories`, and repeated slashes.
 pub(crate) fn api_path(path: &str) -> Result<String> {
     let below = match path.strip_prefix(AGENT_ROOT) {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
@@ -36,6 +36,11 @@ pub(crate) fn api_path(path: &str) -> Result<String> {
         }
         _ => path,
     };
+    if below.contains("//") {
+        return Err(Failure::usage(format!(
+            "{path}: a path must not have an empty segment (a repeated `/`)"
+        )));
+    }
     Ok(format!("/{}", nfc(below.trim_matches('/'))))
 }
 

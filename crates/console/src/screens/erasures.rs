@@ -66,7 +66,7 @@ fn request_of(fields: &Fields) -> Result<ErasureRequest, Refusal> {
     let store_id = store_id.ok_or_else(|| Refusal::invalid("`store` must be chosen"))?;
     Ok(ErasureRequest {
         store_id: Some(store_id),
-        path_prefix: fields.directory("prefix").filter(|prefix| prefix != "/"),
+        path_prefix: fields.directory("prefix"),
         store_metadata: None,
     })
 }

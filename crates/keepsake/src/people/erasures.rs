@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use keepsake_config::{Failure, cli::Result};
 use serde_json::{Map, Value, json};
@@ -55,7 +56,7 @@ pub(crate) struct EraseArgs {
     #[arg(value_name = "STORE", required_unless_present = "metadata", conflicts_with = "metadata")]
     store: Option<String>,
     /// Only memories that ever had a path in this folder, as agents see it; the store stays
-    #[arg(long, value_name = "FOLDER", requires = "store")]
+    #[arg(long, value_name = "FOLDER", requires = "store", value_parser = NonEmptyStringValueParser::new())]
     under: Option<String>,
     /// All memory stores with this metadata; with several pairs, those that have all of them
     #[arg(long, value_name = "KEY=VALUE", value_parser = parse_pair)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::Timestamp;
 use serde_json::{Value, json};
@@ -53,7 +54,7 @@ pub(crate) struct UndoArgs {
     #[arg(long, value_name = "N")]
     until_seq: Option<u64>,
     /// Changes of memories in this folder, as agents see it
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = NonEmptyStringValueParser::new())]
     under: Option<String>,
     /// Takes back what others changed afterwards, too
     #[arg(long)]
@@ -89,7 +90,7 @@ pub(crate) struct RestoreStoreArgs {
     #[arg(long, value_name = "N", conflicts_with = "at")]
     at_seq: Option<u64>,
     /// Only memories in this folder, as agents see it
-    #[arg(long, value_name = "FOLDER")]
+    #[arg(long, value_name = "FOLDER", value_parser = NonEmptyStringValueParser::new())]
     under: Option<String>,
     #[command(flatten)]
     sure: SureArgs,

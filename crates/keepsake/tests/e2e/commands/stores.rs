@@ -75,7 +75,7 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
         person.line_with(line, &reader, "").await.ends(5, scope);
     }
     person.ends("key list --config c.toml", 2, "--config needs --tenant").await;
-    for none in ["erase", "erase --under people"] {
+    for none in ["erase", "erase --under people", "erase notes --under="] {
         person.ends(none, 2, "required").await;
     }
     let made = person.json("key create --name new --scope memory:read --store notes -o json").await;
@@ -90,6 +90,7 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
     person.put("people/ada.md", "Ada").await;
     person.put("kept.md", "kept").await;
     person.ends("erase notes --under people", 2, "--yes").await;
+    person.ends("erase notes --under /memories// --yes", 2, "must not have an empty segment").await;
     let asked = person.run_in_terminal("erase memstore_0", &[], 200, "n\n").await.stdout;
     says(&asked, &["Erase the memory store notes (memstore_"]);
     let erased = person.json("erase notes --under /memories/people --yes -o json").await;
