@@ -83,6 +83,12 @@ class Bounds:
             told = self.assertRaisesRegex(KeepsakeError, "if the port is one without TLS, write http://h:1 as")
             with mock.patch.object(_calls, "ATTEMPTS", 1), told:
                 await do(tool.call({"command": "view", "path": "/memories"}))
+        for unsent, told in [
+            (httpx2.PoolTimeout(""), "all connections of the client are in use: PoolTimeout$"),
+            (httpx2.ProxyError("403 Forbidden"), "the server cannot be reached: 403 Forbidden$"),
+        ]:
+            with mock.patch.object(_calls, "ATTEMPTS", 1), self.assertRaisesRegex(KeepsakeError, told):
+                await do(self.tool_of(failing(unsent)).call({"command": "view", "path": "/memories"}))
         with self.assertRaisesRegex(KeepsakeError, "; check that http://hostile is the URL of a Keepsake server"):
             await do(self.tool_of(lambda _: page).call({"command": "view", "path": "/memories"}))
         for location in ["http://[bad/x", "//["]:

@@ -30,6 +30,8 @@ MAX_EMPTY_PAGES = 1_000
 
 # The outcome of a call is unknown, or the server asks to send it again.
 AGAIN = frozenset({408, 429, 500, 502, 503, 504, 529})
+UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout, httpx2.ProxyError)
+"""Failures of an attempt before its request was sent."""
 
 Json = dict[str, Any]
 
@@ -224,9 +226,11 @@ class Attempts:
         of_scheme = _advice.of_scheme(self._base_url, what)
         is_connecting = isinstance(failure, httpx2.ConnectError)
         advice = _advice.of_closed_handshake(self._base_url, what) if is_connecting else ""
-        is_sent = not is_connecting and not isinstance(failure, httpx2.ConnectTimeout)
+        is_sent = not isinstance(failure, UNSENT)
         self._was_sent = self._was_sent or is_sent
         problem = "no answer" if is_sent else "the server cannot be reached"
+        if isinstance(failure, httpx2.PoolTimeout):
+            problem = "all connections of the client are in use"
         outcome = "; the call may have been carried out" if self._was_sent else ""
         error = KeepsakeError(self._url, of_scheme or f"{problem}: {what}{advice}{outcome}")
         error.__cause__ = failure
