@@ -103,7 +103,7 @@ pub(crate) fn connect(args: &ServerArgs) -> Result<(Client, Option<String>)> {
     Ok((client.telling_waits(tell_wait), store))
 }
 
-/// Prints why a call waits. Of calls that wait at the same time, only the first is told.
+/// Prints why a call waits. Prints one line for calls that wait at the same time.
 fn tell_wait(error: &ClientError, wait: Duration) {
     static TOLD_UNTIL: Mutex<Option<Instant>> = Mutex::new(None);
     let now = Instant::now();

@@ -24,12 +24,10 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     person.ends("memory ls nothing", 3, "").await;
     let log = person.ok("memory log work/plan.md").await;
     says(&log, &["  renamed  ", "  /memories/work/plan.md  /memories/notes.md\n"]);
-    let moved = person.ok("memory mv work done").await;
-    assert_eq!(moved, "moved /memories/work to /memories/done\n");
+    assert_eq!(person.ok("memory mv work done").await, "moved /memories/work to /memories/done\n");
     person.ends("memory put done/plan.md --create-only", 4, "/memories/done/plan.md was not saved").await;
-    for elsewhere in ["/b.md", "/memoriesx"] {
-        let told = "an absolute path starts with /memories/";
-        person.ends(&format!("memory cat {elsewhere}"), 2, told).await;
+    for elsewhere in ["memory cat /b.md", "memory cat /memoriesx"] {
+        person.ends(elsewhere, 2, "an absolute path starts with /memories/").await;
     }
     person.ends("memory rm done/plan.md", 2, "--yes").await;
     person.ends("memory rm done --yes", 2, "").await;
@@ -55,11 +53,9 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     assert!(listed.contains("in 4 weeks"), "{listed}");
     let set = person.ok("memory expire offer.md --at 2999-12-31").await;
     assert!(set.ends_with(", at 2999-12-31T00:00:00.000000Z\n"), "{set}");
-    let removed = person.ok("memory expire offer.md --never").await;
-    assert_eq!(removed, "/memories/offer.md never expires\n");
+    assert_eq!(person.ok("memory expire offer.md --never").await, "/memories/offer.md never expires\n");
     for wrong in ["tomorrow", "9", "d", "9\u{e9}", "-1d", "1.5d", "99999999999999999999s"] {
-        let line = format!("memory expire offer.md --in={wrong}");
-        person.ends(&line, 2, "a period is a whole number").await;
+        person.ends(&format!("memory expire offer.md --in={wrong}"), 2, "a period is a whole number").await;
     }
     person.ends("memory expire offer.md", 2, "--never").await;
     person.ends("memory expire offer.md --at soon", 1, "`--at` must be").await;
@@ -68,11 +64,8 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
         let memory = person.json(&format!("memory pin offer.md {option} -o json")).await;
         assert_eq!(memory["pinned"], is_pinned);
         let set = person.ok("memory expire offer.md --in 30d").await;
-        assert_eq!(
-            set.contains("is pinned; without the pin, it expires in 4 weeks, at "),
-            is_pinned,
-            "{set}"
-        );
+        let told = "is pinned; without the pin, it expires in 4 weeks, at ";
+        assert_eq!(set.contains(told), is_pinned, "{set}");
     }
     person.put("memories/cafe\u{301}.md", "x").await;
     assert_eq!(person.ok("memory cat /memories/memories/caf\u{e9}.md/").await, "x");
@@ -86,8 +79,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     says(&tree, &shown);
     assert!(person.ok("memory ls -R done").await.starts_with("/memories/done\n└── plan.md  4 B, "));
     assert!(person.ok("memory ls -R a.md").await.ends_with("  /memories/a.md\n"), "it is no tree");
-    let moved = person.ok("memory mv a.md done/").await;
-    assert_eq!(moved, "moved /memories/a.md to /memories/done/a.md\n");
+    assert_eq!(person.ok("memory mv a.md done/").await, "moved /memories/a.md to /memories/done/a.md\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -173,8 +165,7 @@ async fn history_is_shown_compared_and_restored() {
         assert!(diff.contains("-The office is in Oslo.\n+The office is in Rome.\n"), "{diff}");
     }
     person.ends("memory log fact.md -n 1", 0, "there are more: -n shows more than 1").await;
-    let none = person.line("memory log -n 0").await;
-    assert_eq!(none.stderr, "there are more: -n shows more than 0\n");
+    assert_eq!(person.line("memory log -n 0").await.stderr, "there are more: -n shows more than 0\n");
     person.ends("memory diff fact.md memver_0", 2, "2 ids begin with `memver_0`: memver_").await;
     person.ends("memory redact memver_ZZ --yes", 3, "no id of a version begins with `memver_ZZ`").await;
     person.ends("memory redact fact.md --yes", 2, "a version is given by its id").await;
@@ -218,8 +209,7 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     let beginning = &session["id"].as_str().unwrap()[..30];
     let elsewhere = format!("undo --session {beginning} --under none --dry-run");
     person.ends(&elsewhere, 0, "have the key as their author: `--key` finds them").await;
-    let done = person.ok(&format!("undo --session {beginning} --yes")).await;
-    assert_eq!(done, "restored 1, deleted 1\n");
+    assert_eq!(person.ok(&format!("undo --session {beginning} --yes")).await, "restored 1, deleted 1\n");
     assert_eq!(person.ok("memory ls -o jsonl").await.lines().count(), 1);
     assert_eq!(person.ok("memory cat a.md").await, "text");
 }
@@ -253,10 +243,8 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     person.put("h.md", "later").await;
     let undo = deleted.lines().nth(3).and_then(|line| line.strip_prefix("undo: keepsake ")).unwrap();
     let undone = person.ok(&format!("{undo} --yes")).await;
-    assert!(
-        undone.contains("  path_taken  ") && undone.ends_with("\nrecreated 2, skipped 1\n"),
-        "{undone}"
-    );
+    let is_whole = undone.contains("  path_taken  ") && undone.ends_with("\nrecreated 2, skipped 1\n");
+    assert!(is_whole, "{undone}");
     assert_eq!(person.texts().await.len(), 5);
 }
 
@@ -309,10 +297,8 @@ async fn search_explains_words_and_meaning() {
     let [score, words, meaning] = ["/score", "/explanation/lexical", "/explanation/meaning"]
         .map(|part| hit.pointer(part).unwrap().as_f64().unwrap());
     assert!(words > 0.0 && meaning > 0.0 && (score - words - meaning).abs() < 1e-9, "{hit}");
-    let found = person.json("memory search ship -o json").await;
-    assert_eq!(found["data"][0].get("explanation"), None, "{found}");
-    let found = person.ok("memory search umbrella").await;
-    says(&found, &["\n    Bring an umbrella and boots.\n"]);
+    assert_eq!(person.json("memory search ship -o json").await["data"][0].get("explanation"), None);
+    says(&person.ok("memory search umbrella").await, &["\n    Bring an umbrella and boots.\n"]);
     let uncomputed = "the meaning of the query could not be computed";
     let late = "the meaning of the query was not computed in time";
     for (query, fault, reason) in [

@@ -33,15 +33,13 @@ async fn stores_and_sessions_are_used() {
 
     person.ok("store create twin").await;
     person.ends("store create twin", 0, "another memory store has this name").await;
-    let told = "2 memory stores have the name `twin`; give an id: memstore_";
-    person.ends("store get twin", 2, told).await;
+    person.ends("store get twin", 2, "2 memory stores have the name `twin`; give an id: memstore_").await;
 
     let total = person.ok("usage").await;
     assert!(total.lines().last().unwrap().starts_with("total"), "{total}");
     let session = person.session("read_only").await;
     let id = session["id"].as_str().unwrap();
-    let shown = person.ok(&format!("session show {id}")).await;
-    assert!(shown.contains("/mnt/memory/notes"), "{shown}");
+    says(&person.ok(&format!("session show {id}")).await, &["/mnt/memory/notes"]);
     let agent = person.client().with_key(session["token"].as_str().unwrap());
     let call = async |path: &str| view_in(&agent, &format!("/v1/sessions/{id}"), path).await;
     call("/memories").await;

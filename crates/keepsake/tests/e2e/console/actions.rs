@@ -67,8 +67,7 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
         assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
     }
     browser.open("/console/erasures/preview?store=blu").await.has("the store Blues with everything in it");
-    let refused = browser.get("/console/erasures/preview?store=blu&prefix=//").await.answered(400);
-    refused.has("The directory must not have an empty segment");
+    browser.get("/console/erasures/preview?store=blu&prefix=//").await.answered(400).has("an empty segment");
     let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
     says(&shown.text, &["<li>1 store</li>", "Reds"]);
     shown.lacks("Blues");
