@@ -6,6 +6,7 @@
 
 mod deletions;
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
@@ -140,6 +141,32 @@ impl Versions {
             .try_collect()
             .await?;
         Ok(Page { items, next: page.next })
+    }
+
+    /// The versions before those of these versions of a store that moved their memories, by the ids
+    /// of the later ones.
+    #[tracing::instrument(name = "engine.versions_before_moves", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
+    pub async fn before_moves(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        versions: &[ShownVersion],
+    ) -> Result<HashMap<VersionId, Version>, EngineError> {
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
+        let versions: Vec<_> = versions.iter().map(|shown| &shown.version).collect();
+        let mut known: HashMap<_, _> =
+            versions.iter().map(|version| (version.seq, Version::clone(version))).collect();
+        let modified = || versions.iter().filter(|version| version.operation == Operation::Modified);
+        let before = modified().filter_map(|version| version.prev_seq);
+        let unknown: Vec<_> = before.filter(|seq| !known.contains_key(seq)).collect();
+        if !unknown.is_empty() {
+            known.extend(self.context.index.undos.versions(principal.tenant_id, store_id, &unknown).await?);
+        }
+        let moved = modified().filter_map(|version| {
+            let before = known.get(&version.prev_seq?)?;
+            version.has_moved_from(before).then(|| (version.version_id, before.clone()))
+        });
+        Ok(moved.collect())
     }
 
     /// Lists the other versions of the store with the same content, newest

@@ -54,10 +54,14 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         let from = from.map(|from| format!("from={from}&")).unwrap_or_default();
         format!("/console/stores/{store_id}/compare?{from}to={to}&view={view}")
     };
+    // The older one may be any version.
+    let before = older.as_ref().map(|older| &older.version);
+    let before = before
+        .filter(|before| newer.version.prev_seq == Some(before.seq) && newer.version.has_moved_from(before));
     let frame = caller.frame("Compare versions");
     page(&ComparePage {
         older: older.as_ref().map(|shown| VersionRow::of(shown, &people, &frame)),
-        newer: VersionRow::of(&newer, &people, &frame),
+        newer: VersionRow::after(before, &newer, &people, &frame),
         frame,
         added: diff.added,
         removed: diff.removed,

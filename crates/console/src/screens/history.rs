@@ -11,7 +11,7 @@ use super::OfMemory;
 use super::choices::{ChoiceField, Choices, actor_in_form, actor_of};
 use super::memory::href_of;
 use super::undo::undo_of;
-use super::version::{VersionRow, last_version};
+use super::version::{VersionRow, last_version, rows_of};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
@@ -125,11 +125,12 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
     };
     let title = named.filter(|_| memory_id.is_some()).map_or(store.name.as_str(), |named| named.as_str());
     let mut frame = caller.frame(format!("History of {title}"));
+    let entries = rows_of(&caller, store_id, &found.items, &people, &frame).await?;
     frame.undo = last.and_then(|last| undo_of(&caller, &store, &last));
     let memory_href = memory_id.map(|memory_id| href_of(store_id, memory_id));
     let above = memory_href.clone().unwrap_or_else(|| format!("/console/stores/{store_id}"));
     page(&HistoryPage {
-        entries: found.items.iter().map(|shown| VersionRow::of(shown, &people, &frame)).collect(),
+        entries,
         frame,
         undo_href: undo_href(&caller, &store),
         href: format!("{above}/history"),

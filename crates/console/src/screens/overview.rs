@@ -241,10 +241,13 @@ async fn changed_last(caller: &Caller, report: &DailyUseReport) -> Result<Vec<St
 
 /// The last changes in these stores, newest first.
 async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Result<LastChanges, Refusal> {
-    let mut found = Vec::new();
+    let (mut found, mut before) = (Vec::new(), HashMap::new());
     for store in stores.iter().take(CHANGED_STORES) {
         let all = VersionQuery::default();
         let newest = newest_versions(caller, store.store_id, CHANGES_PER_STORE, all).await?;
+        let shown = newest.get(..CHANGES).unwrap_or(newest.as_slice());
+        let versions = &caller.engine.versions;
+        before.extend(versions.before_moves(&caller.principal, store.store_id, shown).await?);
         found.extend(newest.into_iter().map(|shown| (store, shown)));
     }
     found.sort_by_key(|(_, shown)| Reverse(shown.version.created_at));
@@ -252,7 +255,8 @@ async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Resul
     let people = People::look_up(caller, authors(found.iter().map(|(_, shown)| shown))).await;
     let change = |place: usize| {
         let shown = |(store, shown): &(&Store, ShownVersion)| {
-            (Store::clone(store), VersionRow::of(shown, &people, frame))
+            let before = before.get(&shown.version.version_id);
+            (Store::clone(store), VersionRow::after(before, shown, &people, frame))
         };
         found.get(place).map(shown)
     };

@@ -9,7 +9,7 @@ use keepsake_index::DirectorySummary;
 
 use super::memory::href_of;
 use super::tree::directory_href;
-use super::version::{VersionRow, newest_versions};
+use super::version::{VersionRow, newest_versions, rows_of};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
@@ -183,7 +183,7 @@ pub(super) async fn recent(
     let query = VersionQuery { memory_id, ..VersionQuery::default() };
     let found = newest_versions(caller, store_id, RECENT, query).await?;
     let people = People::look_up(caller, authors(&found)).await;
-    Ok((found.iter().map(|shown| VersionRow::of(shown, &people, frame)).collect(), people))
+    Ok((rows_of(caller, store_id, &found, &people, frame).await?, people))
 }
 
 #[cfg(test)]

@@ -1,9 +1,13 @@
 //! One version: its text, its restoration, its redaction.
 
+use std::slice;
+
 use askama::Template;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, VersionId, words};
-use keepsake_engine::{EngineError, PageRequest, Restoration, ShownVersion, VersionQuery, View};
-use keepsake_index::{Head, Operation, ReadVersions, Scope, Store};
+use keepsake_engine::{
+    DifferenceKind, EngineError, PageRequest, Restoration, ShownVersion, VersionQuery, View,
+};
+use keepsake_index::{Head, Operation, ReadVersions, Scope, Store, Version};
 
 use super::OfVersion;
 use super::memory::{changed, href_of};
@@ -23,6 +27,8 @@ pub(super) struct VersionRow {
     pub(super) memory_href: String,
     pub(super) operation: &'static str,
     pub(super) path: Markup,
+    /// The path before, if the version moved the memory.
+    pub(super) previous_path: Option<Markup>,
     pub(super) by: Markup,
     pub(super) at: Markup,
     pub(super) size: String,
@@ -41,6 +47,7 @@ impl VersionRow {
             memory_href: memory_href(shown),
             operation: version.operation.name(),
             path: path_or_redacted(version.path.as_ref()),
+            previous_path: None,
             by: people.show(version.created_by.as_ref()),
             at: frame.time(version.created_at),
             size: version.content.map_or_else(String::new, |content| words::bytes(content.size_bytes)),
@@ -49,6 +56,40 @@ impl VersionRow {
             lost: shown.content_error().map(|error| error.to_string()),
         }
     }
+
+    /// The same for a version that may have moved its memory; `before` is the version before, if it has.
+    pub(super) fn after(
+        before: Option<&Version>,
+        shown: &ShownVersion,
+        people: &People,
+        frame: &Frame,
+    ) -> Self {
+        let row = Self::of(shown, people, frame);
+        let Some(before) = before else {
+            return row;
+        };
+        let hash = |version: &Version| version.content.map(|content| content.sha256);
+        let is_same = hash(before) == hash(&shown.version);
+        Self {
+            operation: if is_same { DifferenceKind::Renamed.name() } else { row.operation },
+            previous_path: Some(path_or_redacted(before.path.as_ref())),
+            ..row
+        }
+    }
+}
+
+/// Versions of a store, with the paths from which they moved their memories.
+pub(super) async fn rows_of(
+    caller: &Caller,
+    store_id: StoreId,
+    versions: &[ShownVersion],
+    people: &People,
+    frame: &Frame,
+) -> Result<Vec<VersionRow>, EngineError> {
+    let before = caller.engine.versions.before_moves(&caller.principal, store_id, versions).await?;
+    let row =
+        |shown: &ShownVersion| VersionRow::after(before.get(&shown.version.version_id), shown, people, frame);
+    Ok(versions.iter().map(row).collect())
 }
 
 #[derive(Template)]
@@ -81,11 +122,12 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     actors.extend(shown.version.redacted_by.as_ref());
     let people = People::look_up(&caller, actors).await;
     let first = caller.query.first_line()?;
+    let before = engine.versions.before_moves(principal, store_id, slice::from_ref(&shown)).await?;
     let (frame, version) = (caller.frame("Version"), &shown.version);
     let versions = ReadVersions::Version(version.memory_id, version_id);
     page(&VersionPage {
         seen_by: seen_by(&caller, store_id, versions, &frame).await?,
-        version: VersionRow::of(&shown, &people, &frame),
+        version: VersionRow::after(before.get(&version_id), &shown, &people, &frame),
         frame,
         people,
         lines: Lines::from(shown.content.as_deref().unwrap_or_default(), first),

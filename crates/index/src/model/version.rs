@@ -57,6 +57,13 @@ pub struct Version {
     pub undoes: Option<VersionId>,
 }
 
+impl Version {
+    /// Whether the memory had another path in its version before. A redaction removes a path.
+    pub fn has_moved_from(&self, before: &Self) -> bool {
+        self.path.is_some() && before.path.is_some() && self.path != before.path
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoredContent {
     /// The version that introduced the content; names the blob.
