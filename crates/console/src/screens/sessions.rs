@@ -71,47 +71,93 @@ struct Call {
     /// Sorts the lines.
     at_micros: i64,
     at: Markup,
-    tool: String,
-    command: String,
+    /// The names of the tool and of its command.
+    name: String,
+    /// What the call asks for, before its path.
+    words: &'static str,
     is_write: bool,
     target: Option<Markup>,
     /// Empty: the call is from the index, which has the path as the agent wrote it.
     target_href: String,
-    rest: String,
+    new_path: Option<Markup>,
+    details: String,
 }
 
 /// Commands of the memory tool that change memories.
 const WRITES: [&str; 5] = ["create", "str_replace", "insert", "delete", "rename"];
-/// Fields of a call's input that hold a path.
+/// Fields of a call's input that hold the path in the words of the call.
 const PATHS: [&str; 3] = ["path", "old_path", "path_prefix"];
+/// Fields of a call's input with their names for people.
+const LABELS: [(&str, &str); 17] = [
+    ("content", "text"),
+    ("depth", "depth"),
+    ("edits", "edits"),
+    ("expected_content_sha256", "hash"),
+    ("file_text", "text"),
+    ("insert_line", "after line"),
+    ("insert_text", "text"),
+    ("limit", "at most"),
+    ("new_path", "new path"),
+    ("new_str", "new text"),
+    ("offset", "from character"),
+    ("old_path", "path"),
+    ("old_str", "old text"),
+    ("page", "page"),
+    ("path_prefix", "directory"),
+    ("query", "words"),
+    ("view_range", "lines"),
+];
 
 impl Call {
     fn of(event: &SessionEvent, now: Timestamp) -> Self {
         let text = |name: &str| event.input.get(name).and_then(Value::as_str).unwrap_or_default();
-        let command = text("command").to_owned();
+        let command = text("command");
         let place = event.place.as_ref().filter(|place| !place.path.is_empty());
-        let rest =
-            event.input.iter().filter(|(name, _)| *name != "command" && !PATHS.contains(&name.as_str()));
-        let rest: Vec<_> = rest.map(|(name, value)| format!("{name}: {}", described(value))).collect();
+        let written = PATHS.iter().map(|name| text(name)).find(|path| !path.is_empty());
+        let target = place.map(|place| place.path.as_str()).or(written);
+        let new_path = place.and_then(|place| place.new_path.as_deref()).unwrap_or_else(|| text("new_path"));
+        let details = event.input.iter().filter(|(name, value)| {
+            let is_path = *name == "new_path" || PATHS.contains(&name.as_str());
+            *name != "command" && !value.is_null() && !(is_path && value.is_string())
+        });
+        let details: Vec<_> = details.map(|(name, value)| described(name, value)).collect();
         Self {
             id: event.event_id,
             at_micros: event.at.as_micros(),
             at: time(event.at, now),
             is_write: match AgentTool::parse(&event.name) {
                 Some(tool) => tool.is_change(),
-                None => WRITES.contains(&command.as_str()),
+                None => WRITES.contains(&command),
             },
-            tool: event.name.clone(),
-            command,
-            target: place
-                .map(|place| place.path.as_str())
-                .or_else(|| PATHS.iter().map(|name| text(name)).find(|path| !path.is_empty()))
-                .map(path),
+            name: format!("{} {command}", event.name).trim_end().to_owned(),
+            words: words_of(&event.name, command, target.is_some()),
+            target: target.map(path),
+            new_path: Some(new_path).filter(|path| !path.is_empty()).map(path),
             target_href: place.map_or_else(String::new, |place| {
                 format!("/console/stores/{}?path={}", place.store_id, encoded(&place.path))
             }),
-            rest: rest.join(", "),
+            details: details.join(", "),
         }
+    }
+}
+
+/// What a call asks for, as its path follows.
+fn words_of(tool: &str, command: &str, has_path: bool) -> &'static str {
+    match (AgentTool::parse(tool), command) {
+        (Some(AgentTool::List), _) if has_path => "list",
+        (Some(AgentTool::List), _) => "list all memories",
+        (Some(AgentTool::Search), _) if has_path => "search",
+        (Some(AgentTool::Search), _) => "search all memories",
+        (Some(AgentTool::Read), _) => "read",
+        (Some(AgentTool::Write), _) => "write",
+        (Some(AgentTool::Edit), _) | (None, "str_replace") => "edit",
+        (Some(AgentTool::Append), _) => "add text to",
+        (Some(AgentTool::Delete), _) | (None, "delete") => "delete",
+        (None, "view" | "memory_read") => "view",
+        (None, "create") => "create",
+        (None, "insert") => "insert text into",
+        (None, "rename") => "rename",
+        (None, _) => "call an unknown tool",
     }
 }
 
@@ -127,12 +173,17 @@ pub fn call_row(event: &SessionEvent, now: Timestamp) -> Option<String> {
     rendered(&CallRow { call }).ok()
 }
 
-/// Shows a recorded value. Contents are recorded by their sizes.
-fn described(value: &Value) -> String {
-    match value.get("size_bytes").and_then(Value::as_u64) {
-        Some(size_bytes) => keepsake_core::words::bytes(size_bytes),
-        None => value.as_str().map_or_else(|| value.to_string(), str::to_owned),
-    }
+/// A recorded field in words. Contents are recorded by their sizes.
+fn described(name: &str, value: &Value) -> String {
+    let label = LABELS.iter().find(|(field, _)| *field == name).map_or(name, |(_, label)| *label);
+    let end_or_number = |line: &Value| if *line == -1 { "the end".to_owned() } else { line.to_string() };
+    let shown = match (value.get("size_bytes").and_then(Value::as_u64), value) {
+        (Some(size_bytes), _) => keepsake_core::words::bytes(size_bytes),
+        (None, Value::Array(lines)) => lines.iter().map(end_or_number).collect::<Vec<_>>().join(" to "),
+        (None, Value::String(text)) => text.clone(),
+        (None, other) => other.to_string(),
+    };
+    format!("{label} {shown}")
 }
 
 #[derive(Template)]
@@ -218,7 +269,7 @@ mod tests {
             place: None,
         };
         let row = call_row(&event, Timestamp::from_micros(0)).unwrap();
-        assert!(row.contains("todo.md") && row.contains("file_text: 27 B"), "{row}");
-        assert!(!row.contains("<a "), "{row}");
+        assert!(row.contains("todo.md") && row.contains("text 27 B") && !row.contains("<a "), "{row}");
+        assert!(row.contains("title=\"memory create\">create</span>"), "{row}");
     }
 }
