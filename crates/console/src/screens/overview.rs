@@ -50,7 +50,11 @@ pub(crate) struct Activity {
     pub(super) days: u64,
     pub(super) from: String,
     pub(crate) report: DailyUseReport,
+    /// Reads by agents, and by programs on their behalf.
+    pub(crate) agent_reads: u64,
     pub(crate) reads: Markup,
+    /// The other reads in words; empty: there were none.
+    pub(crate) other_reads: String,
     pub(crate) writes: Markup,
     /// Refusals and conflicts.
     pub(crate) rejected: Markup,
@@ -69,7 +73,9 @@ impl Activity {
         Ok(Self {
             days,
             from: date_of(report.first_day),
-            reads: drawn(&report, "read", of_surfaces(&report, |day| day.reads)),
+            agent_reads: report.data.iter().map(agent_reads).sum(),
+            reads: drawn(&report, "read", of_surfaces(&report, agent_reads)),
+            other_reads: other_reads(&report),
             writes: drawn(&report, "write", of_surfaces(&report, |day| day.writes)),
             rejected: drawn(
                 &report,
@@ -112,6 +118,22 @@ fn of_surfaces(report: &DailyUseReport, number: fn(&UseOfDay) -> u64) -> impl It
         let of_surface = move |day: &UseOfDay| if day.surface == surface { number(day) } else { 0 };
         series(report, name_of(surface), colour, of_surface)
     })
+}
+
+/// Reads by agents, and by programs on their behalf.
+const fn agent_reads(day: &UseOfDay) -> u64 {
+    if day.surface.is_of_agents() { day.reads } else { 0 }
+}
+
+/// Reads by people and for backups: `Console 12, Backup 1`.
+fn other_reads(report: &DailyUseReport) -> String {
+    let others = Surface::ALL.into_iter().filter(|surface| !surface.is_of_agents());
+    let named = others.filter_map(|surface| {
+        let of_surface = report.data.iter().filter(|day| day.surface == surface);
+        let reads: u64 = of_surface.map(|day| day.reads).sum();
+        (reads > 0).then(|| format!("{} {}", name_of(surface), words::count(reads)))
+    });
+    named.collect::<Vec<_>>().join(", ")
 }
 
 fn series(

@@ -95,16 +95,20 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let calls = format!("/v1/sessions/{}/tool_calls", text(&session["id"]));
     ok(&store.client.with_key(text(&session["token"])).post(&calls, &call).await);
     store.read(&made).await;
+    let memory = format!("/console/stores/{}/memories/{}", store.id, text(&made["id"]));
+    browser.open(&memory).await;
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
-    let readers = format!("/console/stores/{}/memories/{}/readers", store.id, text(&made["id"]));
-    says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories"]);
+    says(
+        &browser.open(&format!("{memory}/readers")).await.text,
+        &["Open the memory", "aria-current=\"page\">Memories"],
+    );
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
     let often = format!("/memories/{}/history\">3</a>", text(&made["id"]));
-    says(&page.text, &[">1 read</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>", "API keys"]);
+    says(&page.text, &[">1 read by agents</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>"]);
     says(&page.text, &[">0 refused changes, 1 conflict</h2>", "Show as table", "plan.md", &often]);
-    page.has("support-bot · &lt;Ticket&gt;");
+    says(&page.text, &["support-bot · &lt;Ticket&gt;", "API keys", "for backups: Console 1.</p>"]);
     says(&page.text, &["<td class=\"wide\"><bdi>support-bot</bdi></td>", "operation=created\">+2</a>"]);
     says(&page.text, &["/usage#expires\">1</a>", "/usage#never-read\">1</a>"]);
     assert_eq!(page.text.matches("class=\"day\"").count(), 270);
@@ -119,8 +123,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     ] {
         browser.get(&format!("{history}?{filter}")).await.answered(400).has(problem);
     }
-    let sessions = browser.open(&format!("/console/sessions?store={}", &store.id[..14])).await;
-    sessions.has("support-bot");
+    browser.open(&format!("/console/sessions?store={}", &store.id[..14])).await.has("support-bot");
     browser.get("/console/search?q=a&store=none").await.answered(400).has("Store fits no name or id");
     page.has(&format!("<a href=\"{history}?from="));
     browser.open(&format!("/console/stores/{}/usage?days=7", store.id)).await.has(": 1 read");
