@@ -111,6 +111,7 @@ done! {
     MemoryUnpinned = "memory_unpinned": "The memory is no longer pinned.";
     ExpirySet = "expiry_set": "The expiry was saved.";
     ChangeUndone = "change_undone": "The change was taken back.";
+    MemoryRestored = "memory_restored": "The memory was restored.";
     VersionRestored = "version_restored": "The version was restored as a new version.";
     VersionRedacted = "version_redacted":
         "The content and the path of the version were removed for good.";

@@ -30,7 +30,8 @@ const TYPED: [&str; 7] =
 /// The name of a field before which this stands has what the form showed first.
 pub(crate) const WAS: &str = "was_";
 /// Fields that the page makes and no person reads.
-const HIDDEN: [&str; 7] = ["once", "base_sha256", "newlines", "sha256", "action", "preview", "before_seq"];
+const HIDDEN: [&str; 8] =
+    ["once", "base_sha256", "newlines", "sha256", "action", "preview", "before_seq", "from_list"];
 /// The person types the word that confirms an irreversible action again, on the action's own page.
 const CONFIRM: &str = "confirm";
 /// Ends of the paths of actions whose form is on the page one level above.

@@ -2,10 +2,11 @@
 
 use askama::Template;
 use keepsake_core::{MemoryPath, StoreId, words};
-use keepsake_engine::MemoryDeletion;
+use keepsake_engine::{MemoryDeletion, View};
 use keepsake_index::Store;
 
 use super::memory::href_of;
+use super::undo::undo_of;
 use crate::frame::Frame;
 use crate::page::{PageResult, page};
 use crate::path::Path;
@@ -41,8 +42,14 @@ pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> P
     let asked = caller.query.page(PER_PAGE);
     let found = engine.versions.deletions(principal, store_id, None, &asked).await?;
     let actors = found.items.iter().filter_map(|deletion| deletion.deleted_by.as_ref()).collect();
+    let mut frame = caller.frame(format!("Recently deleted in {}", store.name));
+    if let Some(made) = caller.notice.as_ref().and_then(|notice| notice.version_id) {
+        // Without the version, the message has no button.
+        let last = engine.versions.get(principal, store_id, made, View::Basic).await.ok();
+        frame.undo = last.and_then(|last| undo_of(&caller, &store, &last));
+    }
     page(&DeletionsPage {
-        frame: caller.frame(format!("Recently deleted in {}", store.name)),
+        frame,
         people: People::look_up(&caller, actors).await,
         deletions: found.items,
         may_restore: caller.may_write(&store),

@@ -13,11 +13,17 @@ use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::request::Caller;
 
+/// The longest name of a store, and what a copy adds to the name.
+const MAX_NAME_CHARS: usize = 255;
+const OF_COPY: &str = " copy";
+
 #[derive(Template)]
 #[template(path = "fork.html")]
 struct ForkPage {
     frame: Frame,
     store: Store,
+    /// A name for the new store.
+    name: String,
     /// The point in words. `None`: the store as it is now.
     when: Option<String>,
     /// The point. `None`: the newest one.
@@ -30,7 +36,9 @@ struct ForkPage {
 /// `GET /console/stores/{id}/fork`, or `?at=` for a point of the past
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
     let store = caller.engine.stores.get(&caller.principal, store_id).await?;
+    let kept: String = store.name.chars().take(MAX_NAME_CHARS - OF_COPY.len()).collect();
     page(&ForkPage {
+        name: kept + OF_COPY,
         frame: caller.frame(format!("Fork {}", store.name)),
         when: moment_in_words(&caller.query, ["at", "at_seq"]),
         at_seq: point_of(&caller, store_id).await?,

@@ -12,6 +12,7 @@ use keepsake_index::{ReadVersions, Scope, Store};
 use super::past::{self, Then, today};
 use super::place::{self, Branch};
 use super::readers::seen_by;
+use super::stores::expiry_rule;
 use super::tree::{Crumb, crumbs};
 use super::undo::undo_of;
 use super::version::VersionRow;
@@ -90,12 +91,15 @@ pub(super) fn href_of(store_id: StoreId, memory_id: MemoryId) -> String {
 /// Leads to a memory after a change that began at a time. A change without a difference makes no
 /// version.
 pub(super) fn changed(store_id: StoreId, memory: &ShownMemory, began: Timestamp, action: Done) -> PageResult {
-    let head = &memory.memory.head;
-    let href = href_of(store_id, head.memory_id);
+    changed_on(&href_of(store_id, memory.memory.head.memory_id), memory, began, action)
+}
+
+/// The same, but leads to another page.
+pub(super) fn changed_on(href: &str, memory: &ShownMemory, began: Timestamp, action: Done) -> PageResult {
     if memory.memory.updated_at < began {
-        return done(&href, Done::MemoryUnchanged);
+        return done(href, Done::MemoryUnchanged);
     }
-    done_as(&href, action, head.version_id)
+    done_as(href, action, memory.memory.head.version_id)
 }
 
 #[derive(Template)]
@@ -111,6 +115,8 @@ struct MemoryPage {
     /// Who has seen the memory.
     seen_by: Markup,
     content: ContentView,
+    /// When the memory expires without a time of its own.
+    expiry_rule: String,
     may_write: bool,
     may_redact: bool,
 }
@@ -169,6 +175,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         doubled: DoubledPrefix::of(&found.shown.memory.head.path),
         people,
         content,
+        expiry_rule: expiry_rule(&caller, found.store.expires_unused_after),
         may_write,
         may_redact: may_write && caller.may(Scope::StoresAdmin),
         found,

@@ -6,7 +6,7 @@ use keepsake_core::{SearchMode, StoreId, words};
 use keepsake_engine::StoreEdit;
 use keepsake_index::{Scope, Store};
 
-use super::stores::{days, may_create_stores};
+use super::stores::{days, expiry_rule, may_create_stores};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, done_after, page, page_with, problem_of};
 use crate::path::Path;
@@ -30,6 +30,8 @@ struct SettingsPage {
     may_rename: bool,
     may_administer: bool,
     may_fork: bool,
+    /// When an unread memory expires if the store has no period.
+    expiry_rule: String,
 }
 
 pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageResult {
@@ -52,6 +54,7 @@ impl SettingsPage {
             may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
             may_administer: caller.may(Scope::StoresAdmin),
             may_fork: may_create_stores(caller),
+            expiry_rule: expiry_rule(caller, None),
             store,
         }
     }

@@ -33,6 +33,8 @@ struct StoresPage {
     /// Why no store was made.
     problem: Option<String>,
     is_searched_in_part: bool,
+    /// When an unread memory of a store without a period expires.
+    expiry_rule: String,
 }
 
 /// The newest stores of a credential, for a person to choose from.
@@ -81,6 +83,7 @@ async fn shown(caller: &Caller) -> Result<StoresPage, Refusal> {
         may_create: may_create_stores(caller),
         typed,
         problem: None,
+        expiry_rule: expiry_rule(caller, None),
     })
 }
 
@@ -124,6 +127,17 @@ fn draft_of(fields: &Fields) -> Result<StoreDraft, Refusal> {
         expires_unused_after: days(fields.number("expires_days")?)?,
         ..StoreDraft::default()
     })
+}
+
+/// When an unread memory expires, in words. `store_secs`: the period of its store.
+pub(super) fn expiry_rule(caller: &Caller, store_secs: Option<u64>) -> String {
+    let tenant_secs = caller.principal.limits.expires_unused_after.filter(|secs| *secs > 0);
+    let (secs, whose) = match (store_secs, tenant_secs) {
+        (Some(secs), _) => (secs, "as the settings of the store say"),
+        (None, Some(secs)) => (secs, "as the operator has set for the tenant (expires_unused_after)"),
+        (None, None) => return "never".to_owned(),
+    };
+    format!("{} after its last use, {whose}", words::period(secs))
 }
 
 /// Converts days to seconds.

@@ -10,7 +10,7 @@ use keepsake_engine::{
 use keepsake_index::{Head, Operation, ReadVersions, Scope, Store, Version};
 
 use super::OfVersion;
-use super::memory::{changed, href_of};
+use super::memory::{changed, changed_on, href_of};
 use super::readers::seen_by;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
@@ -19,6 +19,9 @@ use crate::people::{People, authors};
 use crate::request::{Caller, Form};
 use crate::text::lines::Lines;
 use crate::text::markup::{self, Markup, id_link, path_or_redacted};
+
+/// Field of a form in the list of deleted memories, to which the restoration leads back.
+const FROM_LIST: &str = "from_list";
 
 /// A version as pages and lists show it.
 pub(super) struct VersionRow {
@@ -145,6 +148,10 @@ pub(super) async fn restore(Path((store_id, version_id)): OfVersion, form: Form)
     let (memories, restoration) = (&form.engine.memories, Restoration::default());
     let began = form.engine.now();
     let restored = memories.restore(&form.principal, store_id, version_id, restoration).await?;
+    if form.fields.is_on(FROM_LIST) {
+        let list = format!("/console/stores/{store_id}/deleted");
+        return changed_on(&list, &restored, began, Done::MemoryRestored);
+    }
     changed(store_id, &restored, began, Done::VersionRestored)
 }
 

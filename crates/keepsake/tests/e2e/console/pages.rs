@@ -95,14 +95,11 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let calls = format!("/v1/sessions/{}/tool_calls", text(&session["id"]));
     ok(&store.client.with_key(text(&session["token"])).post(&calls, &call).await);
     store.read(&made).await;
-    let memory = format!("/console/stores/{}/memories/{}", store.id, text(&made["id"]));
-    browser.open(&memory).await;
+    let readers = format!("/console/stores/{}/memories/{}/readers", store.id, text(&made["id"]));
+    browser.open(readers.trim_end_matches("/readers")).await;
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
-    says(
-        &browser.open(&format!("{memory}/readers")).await.text,
-        &["Open the memory", "aria-current=\"page\">Memories"],
-    );
+    says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories"]);
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
     let often = format!("/memories/{}/history\">3</a>", text(&made["id"]));
