@@ -22,7 +22,7 @@ use crate::request::{Caller, Form};
 use crate::text::diff::{Diff, Hunk, Row};
 use crate::text::line_ends;
 use crate::text::lines::Lines;
-use crate::text::markup::{self, Markup, path, text_area};
+use crate::text::markup::{self, Markup, in_text, path, text_area};
 
 /// The text with which a person begins the tests of a store.
 const FIRST_TESTS: &str = "\
@@ -99,7 +99,7 @@ impl EditPage {
     /// A form for the current content of a memory, or for another text of the memory.
     fn of(caller: &Caller, found: &CurrentMemory, content: &str) -> Self {
         Self {
-            frame: caller.frame(format!("Edit {}", found.path())),
+            frame: caller.frame(format!("Edit {}", in_text(found.path()))),
             heading: "Edit",
             action: format!("{}/edit", found.href()),
             back: found.href(),
@@ -336,7 +336,7 @@ struct DeletePage {
 pub(super) async fn confirm_delete(caller: Caller, Path((store_id, memory_id)): OfMemory) -> PageResult {
     let found = CurrentMemory::inspect(&caller, store_id, memory_id).await?;
     page(&DeletePage {
-        frame: caller.frame(format!("Delete {}", found.path())),
+        frame: caller.frame(format!("Delete {}", in_text(found.path()))),
         may_redact: caller.may(Scope::StoresAdmin),
         lines: Lines::from(found.content(), 1),
         found,

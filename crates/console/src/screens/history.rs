@@ -17,7 +17,7 @@ use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::{People, authors};
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{Markup, encoded, path};
+use crate::text::markup::{Markup, encoded, in_text, path};
 
 const PER_PAGE: u64 = 50;
 
@@ -123,7 +123,9 @@ async fn show(mut caller: Caller, store_id: StoreId, memory_id: Option<MemoryId>
         (Some(_), Some(named)) => path(named.as_str()),
         (Some(_), None) => Markup::text("a redacted memory"),
     };
-    let title = named.filter(|_| memory_id.is_some()).map_or(store.name.as_str(), |named| named.as_str());
+    let title = named
+        .filter(|_| memory_id.is_some())
+        .map_or_else(|| store.name.clone(), |named| in_text(named.as_str()));
     let mut frame = caller.frame(format!("History of {title}"));
     let entries = rows_of(&caller, store_id, &found.items, &people, &frame).await?;
     frame.undo = last.and_then(|last| undo_of(&caller, &store, &last));

@@ -24,7 +24,7 @@ use crate::people::People;
 use crate::request::Caller;
 use crate::text::lines::Lines;
 use crate::text::markdown;
-use crate::text::markup::{self, Markup, is_deceptive, path};
+use crate::text::markup::{self, Markup, in_text, is_deceptive, path};
 
 pub(super) struct CurrentMemory {
     pub(super) store: Store,
@@ -150,7 +150,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     let text = found.version.content.clone().unwrap_or_default();
     let content = ContentView::requested(&caller, found.path(), text).await?;
     let directory = found.path().rsplit_once('/').map_or("", |(directory, _)| directory);
-    let mut frame = caller.frame(format!("{} in {}", found.path(), found.store.name));
+    let mut frame = caller.frame(format!("{} in {}", in_text(found.path()), found.store.name));
     let memory = &found.shown.memory;
     let may_write = caller.may_change(&found.store, memory.head.path.is_setting());
     let is_pinned = memory.is_pinned;

@@ -12,7 +12,7 @@ use super::tree::{Crumb, crumbs};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{self, encoded};
+use crate::text::markup::{self, encoded, in_text};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
@@ -110,7 +110,7 @@ pub(super) async fn tree(caller: Caller, store: Store, directory: String, then: 
     let found = caller.engine.past.list(principal, store_id, &query, then.moment, View::Basic).await?;
     let now_href = format!("/console/stores/{store_id}?path={}", encoded(&directory));
     page(&PastTreePage {
-        frame: caller.frame(format!("{directory} in {}, {}", store.name, then.when)),
+        frame: caller.frame(format!("{} in {}, {}", in_text(&directory), store.name, then.when)),
         items: found.items,
         crumbs: crumbs(&store, &directory),
         pager: caller.query.pager(found.next),
@@ -170,7 +170,7 @@ pub(super) async fn memory(caller: Caller, store_id: StoreId, memory_id: MemoryI
     let (directory, base) =
         (named.rsplit_once('/').map_or("", |(directory, _)| directory), href_of(store_id, memory_id));
     page(&PastMemoryPage {
-        frame: caller.frame(format!("{named} in {}, {}", store.name, then.when)),
+        frame: caller.frame(format!("{} in {}, {}", in_text(named), store.name, then.when)),
         crumbs: crumbs(&store, directory),
         lost: shown.content_error().map(|error| error.to_string()),
         banner: Banner::new(&caller, &store, then, base.clone()),

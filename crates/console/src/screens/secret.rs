@@ -166,7 +166,7 @@ pub(super) async fn ask(caller: Caller, Path((store_id, memory_id)): OfMemory) -
 
 impl SecretPage {
     fn new(caller: &Caller, found: CurrentMemory, typed: &str) -> Self {
-        let frame = caller.frame(format!("Remove a secret from {}", found.path()));
+        let frame = caller.frame(format!("Remove a secret from {}", markup::in_text(found.path())));
         Self { frame, found, typed: text_area(typed), problem: None, plan: None }
     }
 

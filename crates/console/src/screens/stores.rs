@@ -131,7 +131,7 @@ fn draft_of(fields: &Fields) -> Result<StoreDraft, Refusal> {
 
 /// When an unread memory expires, in words. `store_secs`: the period of its store.
 pub(super) fn expiry_rule(caller: &Caller, store_secs: Option<u64>) -> String {
-    let tenant_secs = caller.principal.limits.expires_unused_after.filter(|secs| *secs > 0);
+    let tenant_secs = caller.principal.limits.unused_period_secs();
     let (secs, whose) = match (store_secs, tenant_secs) {
         (Some(secs), _) => (secs, "as the settings of the store say"),
         (None, Some(secs)) => (secs, "as the operator has set for the tenant (expires_unused_after)"),

@@ -19,6 +19,7 @@ use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, page_with};
 use crate::request::{Caller, Form, Upload};
 use crate::sign_in::ConsoleOptions;
+use crate::text::markup;
 
 #[derive(Template)]
 #[template(path = "transfer.html")]

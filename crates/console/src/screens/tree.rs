@@ -15,7 +15,7 @@ use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::path::Path;
 use crate::request::{Caller, Pager};
-use crate::text::markup::{self, Markup, encoded, visible};
+use crate::text::markup::{self, Markup, encoded, in_text, parts};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
@@ -30,12 +30,12 @@ pub(super) struct Crumb {
 pub(super) fn crumbs(store: &Store, directory: &str) -> Vec<Crumb> {
     let mut below = String::from("/");
     let names = directory.split('/').filter(|name| !name.is_empty());
-    let parts = names.map(|name| {
+    let found = names.map(|name| {
         below.push_str(name);
         below.push('/');
-        Crumb { name: visible(name), href: directory_href(store.store_id, &below) }
+        Crumb { name: parts(name), href: directory_href(store.store_id, &below) }
     });
-    parts.collect()
+    found.collect()
 }
 
 /// The address of a directory's page.
@@ -101,7 +101,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     };
     let own_path = MemoryPath::parse(directory.trim_end_matches('/'));
     let is_of_settings = own_path.is_ok_and(|path| path.is_setting());
-    let frame = caller.frame(format!("{directory} in {}", store.name));
+    let frame = caller.frame(format!("{} in {}", in_text(&directory), store.name));
     page(&TreePage {
         origin_store,
         recent: place::recent(&caller, store_id, None, &frame).await?.0,

@@ -97,6 +97,33 @@ pub(crate) fn visible(text: &str) -> Markup {
     Markup(html)
 }
 
+/// Appends a path whose parts stay in their places, also those of a language from right to left.
+fn push_parts(html: &mut String, path: &str) {
+    for part in path.split_inclusive('/') {
+        let name = part.trim_end_matches('/');
+        let [start, end] = if name.is_ascii() { [""; 2] } else { ["<bdi>", "</bdi>"] };
+        html.push_str(start);
+        push_visible(html, name);
+        html.push_str(end);
+        html.push_str(&part[name.len()..]);
+    }
+}
+
+/// A part of a path, or a path of an archive.
+pub(crate) fn parts(path: &str) -> Markup {
+    let mut html = String::new();
+    push_parts(&mut html, path);
+    Markup(html)
+}
+
+/// A path in a text without markup, in which its parts keep their places.
+pub(crate) fn in_text(path: &str) -> String {
+    let isolated = |part: &str| {
+        if part.is_ascii() { part.to_owned() } else { format!("\u{2068}{part}\u{2069}") }
+    };
+    path.split('/').map(isolated).collect::<Vec<_>>().join("/")
+}
+
 /// The last part of a path, which may end with `/`.
 pub(crate) fn name_of(path: &str) -> Markup {
     visible(path.trim_end_matches('/').rsplit('/').next().unwrap_or_default())
@@ -185,9 +212,9 @@ pub(crate) fn short(full: &str) -> String {
 pub(crate) fn path(path: &str) -> Markup {
     let (directory, name) = path.trim_end_matches('/').rsplit_once('/').unwrap_or(("", path));
     let mut html = String::from("<code class=\"path\"><span class=\"dir\">");
-    push_visible(&mut html, directory);
+    push_parts(&mut html, directory);
     html.push_str("/</span>");
-    push_visible(&mut html, name);
+    push_parts(&mut html, name);
     if path.ends_with('/') && path.len() > 1 {
         html.push('/');
     }
@@ -255,10 +282,11 @@ mod tests {
     }
 
     #[test]
-    fn deceptive_characters_are_shown() {
-        let mut html = String::new();
-        push_visible(&mut html, "a\u{202E}b\u{7}c<");
-        assert_eq!(html, "a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0007</span>c&lt;");
+    fn deceptive_characters_are_shown_and_parts_of_paths_are_apart() {
+        let shown = "a<span class=\"ctl\">U+202E</span>b<span class=\"ctl\">U+0007</span>c&lt;";
+        assert_eq!(visible("a\u{202E}b\u{7}c<").as_str(), shown);
+        let nested = path("/\u{5D0}/\u{5D1}/c");
+        assert!(nested.as_str().ends_with("/<bdi>\u{5D0}</bdi>/<bdi>\u{5D1}</bdi>/</span>c</code>"));
         let deceptive = ['\u{61C}', '\u{200E}', '\u{200F}'].into_iter();
         for character in deceptive.chain('\u{202A}'..='\u{202E}').chain('\u{2066}'..='\u{2069}') {
             assert!(is_deceptive(character), "{character:?}");
