@@ -103,7 +103,7 @@ async fn show(
         Some((_, principal)) => audit.list(principal, &filter, &asked).await?,
         None => audit.of_operator(&filter, &asked).await?,
     };
-    let actor = || names.field("actor", "Actor", "everybody", &caller.query);
+    let actor = || names.field("actor", "Who", "everybody", &caller.query);
     let actor = of_tenant.is_some().then(actor);
     let object = names.field("object", "Object", "everything", &caller.query);
     let tenant = of_tenant.map(|(tenant, _)| tenant);

@@ -67,10 +67,14 @@ impl Light {
 const fn advice(health: StoreHealth) -> &'static str {
     match health {
         StoreHealth::Ok => "It answers, and takes writes.",
-        StoreHealth::Unavailable => "It does not answer. Requests that need it are answered 503.",
+        StoreHealth::Unavailable => {
+            "It does not answer, and requests that need it fail (status 503). Check that it runs."
+        }
         StoreHealth::AccessDenied => "It refuses the server's credentials: check them and their permissions.",
         StoreHealth::Misconfigured => "The settings do not match it: run `keepsake config check --connect`.",
-        StoreHealth::DiskFull => "Reads work, writes are answered 507: make room on the disk.",
+        StoreHealth::DiskFull => {
+            "Its disk is full: reads work, writes fail (status 507). Make room on the disk."
+        }
     }
 }
 
@@ -114,20 +118,20 @@ fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
     let limit = readings.all("keepsake_index_pool_limit");
     let waiting = readings.all("keepsake_index_pool_waiting");
     let waits = match waiting {
-        0 => (Level::Good, "No call waits for a connection."),
+        0 => (Level::Good, "No request waits for a connection."),
         _ => (
             Level::Look,
-            "Calls wait for a connection: look for slow statements, or raise index.max_connections.",
+            "Requests wait for a connection: look for slow statements, or raise index.max_connections.",
         ),
     };
     let calls = "keepsake_blob_call_duration_seconds_count";
     let failed = readings.all(calls).saturating_sub(readings.sum(calls, "outcome=\"ok\""));
     let breaker = match readings.all("keepsake_blob_breaker_open") {
-        0 => (Level::Good, "Calls are sent. With content in the index there are none."),
-        _ => (Level::Bad, "The bucket did not answer, so calls are refused at once until it does."),
+        0 => (Level::Good, "The bucket is used. If the database has the content, there are no calls."),
+        _ => (Level::Bad, "The bucket did not answer. Until it does, requests that need it fail at once."),
     };
     let (schema, known) = if readiness.has_index() {
-        ("known", (Level::Good, "This version can use the schema of the database."))
+        ("fits", (Level::Good, "The tables of the database fit this version of the server."))
     } else {
         let unknown = "It could not be checked. If the log says that it is too old, run `keepsake migrate`.";
         ("unknown", (Level::Bad, unknown))
@@ -139,30 +143,30 @@ fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
         Light::new("Schema", schema, known),
         Light::new("Database connections", connections, waits),
         Light::new("Content storage", blobs.name(), (level_of(blobs), advice(blobs))),
-        Light::new("Calls of the bucket", failed, breaker),
+        Light::new("Calls to the bucket", failed, breaker),
     ]
 }
 
 fn of_replicas(engine: &Engine, readiness: Readiness, readings: &Readings) -> [Light; 3] {
     let lag = readings.all("keepsake_access_flush_lag_seconds");
     let reads = if lag <= READS_LATE_SECS {
-        (Level::Good, "Times of reads are written each half minute.")
+        (Level::Good, "The times of reads are written to the database each half minute.")
     } else if lag <= READS_LOST_SECS {
-        (Level::Look, "The last write of reads is late: look at the log of this process.")
+        (Level::Look, "The last write of these times is late: look at the log of this server.")
     } else {
-        (Level::Bad, "Reads cannot be written: check the database from this replica.")
+        (Level::Bad, "These times cannot be written: check that this server reaches the database.")
     };
     let upkeep = if readiness.is_upkeep_late {
-        (Level::Bad, "This replica sent no heartbeat for three minutes: look at its log.")
+        (Level::Bad, "This server sent no sign of life for three minutes: look at its log.")
     } else {
-        (Level::Good, "They share the request rates of the tenants.")
+        (Level::Good, "Servers that take requests. They share the request rates of the tenants.")
     };
     let refused = words::counted(readings.all("keepsake_rate_refusals_total"), "request");
-    let refused = format!("{refused} were not admitted since the start.");
+    let refused = format!("Over the request rate of a tenant: {refused} refused since the start.");
     let under_way = words::count(readings.all("keepsake_http_requests_in_flight"));
     [
         Light::new("Live gateways", words::count(engine.replica.gateways().into()), upkeep),
-        Light::new("Reads not yet written", format!("since {lag} s"), reads),
+        Light::new("Reads not yet written", format!("for {lag} s"), reads),
         Light::new("Requests under way", under_way, (Level::Good, refused)),
     ]
 }
@@ -174,7 +178,8 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
         Ok(number) => {
             let number = u64::try_from(number).unwrap_or(u64::MAX);
             let at_least = if number >= u64::from(MAX_COUNTED) { "at least " } else { "" };
-            let words = "Removed content waits for its deletion: look at the job drain-deletions.";
+            let words =
+                "Removed content is still stored, and its deletion is late: look at the last run of the job.";
             (format!("{at_least}{} overdue", words::count(number)), (Level::Look, words))
         }
         Err(_) => ("unknown".to_owned(), UNREAD),
@@ -184,10 +189,10 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
             let last_runs = jobs.iter().filter_map(|job| job.last_run.as_ref());
             let failed = last_runs.filter(|run| run.status == RunStatus::Failed).count();
             let words = match failed {
-                0 => (Level::Good, "The last run of no job failed."),
-                _ => (Level::Look, "Look at their results."),
+                0 => (Level::Good, "No job failed in its last run."),
+                _ => (Level::Look, "The last run of a job failed: look at its result."),
             };
-            (format!("{failed} failing"), words)
+            (format!("{failed} failed"), words)
         }
         Err(_) => ("unknown".to_owned(), UNREAD),
     };
@@ -208,16 +213,16 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
                 }
                 _ => format!("Because {why}."),
             };
-            ("words only".to_owned(), (level, words))
+            ("by words only".to_owned(), (level, words))
         }
     };
-    let soon = (Level::Good, "Their newest memories are found by words, and soon by meaning.");
+    let soon = (Level::Good, "Stores whose newest memories are found by words, and soon by meaning.");
     let deletions = Light::new("Deletions of content", overdue, deletions);
     [
         Light { href: "/console/jobs/drain-deletions", ..deletions },
         Light { href: "/console/jobs", ..Light::new("Jobs", failing, jobs) },
-        Light::new("Search model", model, meaning),
-        Light::new("Stores to embed", format!("{} waiting", words::count(waiting)), soon),
+        Light::new("Search", model, meaning),
+        Light::new("Not yet found by meaning", words::counted(waiting, "store"), soon),
     ]
 }
 

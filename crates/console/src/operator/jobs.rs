@@ -60,6 +60,28 @@ impl Period {
     }
 }
 
+/// What a job is for; empty: it has no words yet.
+fn purpose_of(job: &str) -> &'static str {
+    match job {
+        "count-totals" => "Sums up stores, memories and bytes of all tenants.",
+        "delete-tenants" => "Goes on with deletions of tenants.",
+        "drain-deletions" => "Deletes removed content from the storage.",
+        "embed-memories" => "Prepares memories for the search by meaning.",
+        "erase" => "Goes on with erasures.",
+        "expire-unused" => "Deletes memories whose time has come, and those that nobody has used for long.",
+        "expire-versions" => "Removes versions that are kept no longer.",
+        "fork" => "Goes on with copies of stores.",
+        "index-memories" => "Prepares memories for the search by words, where this is missing.",
+        "prune" => "Removes old records, such as runs of jobs and ended sessions.",
+        "prune-reads" => "Removes old records of who has seen which version.",
+        "purge-stores" => "Removes the data of deleted stores.",
+        "reconcile-usage" => "Counts memories and bytes again, and corrects the numbers of usage.",
+        "sweep-blobs" => "Finds content that no memory has, and memories without their content.",
+        "undo" => "Goes on with long undos.",
+        _ => "",
+    }
+}
+
 /// How long a run took; empty until it ends.
 fn took(run: &JobRun) -> String {
     run.ended_at.map_or_else(String::new, |ended_at| {

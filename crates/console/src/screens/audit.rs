@@ -117,7 +117,7 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
         stores,
         pager: caller.query.pager(found.next),
         choices: [
-            actors.field("actor", "Actor", "everybody", &caller.query),
+            actors.field("actor", "Who", "everybody", &caller.query),
             objects.field("object", "Object", "everything", &caller.query),
         ],
         query: caller.query,

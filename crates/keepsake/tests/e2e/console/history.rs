@@ -24,11 +24,10 @@ async fn deleted_memories_are_found_by_list_link_and_path() {
     let page = format!("{base}/memories/{}", text(&memory["id"]));
     store.delete(&memory).await;
     let newest = browser.open(&format!("{base}/deleted")).await;
-    newest.has(&page);
-    assert!(newest.text.find("fact.md").unwrap() < newest.text.find("100.md").unwrap());
+    assert!(newest.text.find(&page).unwrap() < newest.text.find("100.md").unwrap());
     newest.lacks("/</span>0.md");
-    let next = newest.after("rel=\"next\" href=\"");
-    browser.open(&format!("{base}/deleted{next}")).await.has("/</span>0.md");
+    let next = format!("{base}/deleted{}", newest.after("rel=\"next\" href=\""));
+    browser.open(&next).await.has("/</span>0.md");
     let restore = format!("{base}/versions/{}/restore", text(&memory["memory_version_id"]));
     let filtered = browser.open(&format!("{base}/history?operation=deleted")).await;
     says(&filtered.text, &[&format!("{base}/deleted"), &format!("action=\"{restore}\"")]);
@@ -37,6 +36,9 @@ async fn deleted_memories_are_found_by_list_link_and_path() {
     says(&filtered.text, &["Restore the memory", "<button class=\"link\">Restore</button>"]);
     filtered.lacks("Open the memory");
     assert_eq!(browser.get(&format!("{base}?path=%2Ffact.md")).await.answered(303).location(), page);
+    let listed = browser.act(&newest, &restore, &[("from_list", "1")]).await;
+    says(&listed.text, &["<h1>Recently deleted</h1>", "The memory was restored."]);
+    undone(&mut browser, &listed).await.has("Restore the memory");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -59,6 +61,7 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     late.has("it was changed afterwards");
     late.lacks("what you typed");
     let moved = browser.act(&again, &format!("{page}/rename"), &[("path", "/moved.md")]).await;
+    says(&moved.text, &[">renamed</a>", "<span class=\"sub\">was <code"]);
     let kept = undone(&mut browser, &moved).await;
     assert_eq!(store.read(&memory).await["path"], "/fact.md");
     let made = [("path", "/made.md"), ("content", "x"), ("once", "1")];
@@ -74,8 +77,7 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     back.has("value=\"2099-01-31T10:00:00");
     // A message is shown once.
     browser.open(&page).await.lacks("role=\"status\"");
-    // A change without a difference has nothing to take back, nor does a cookie that another site has
-    // planted offer what another author wrote.
+    // A change without a difference has nothing to take back, nor does a planted cookie offer what another wrote.
     let same = browser.act(&kept, &format!("{page}/rename"), &[("path", "/fact.md")]).await;
     same.has("Nothing was changed");
     same.lacks(">Undo<");
@@ -206,15 +208,14 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
 
     let differences = browser.open(&format!("{base}/diff?from_seq=2")).await;
     says(&differences.text, &[">changed<", ">removed<", "+1</span>", "−1</span>"]);
-    let compare = differences.after("/compare?");
-    browser.open(&format!("{base}/compare?{compare}")).await.has("old");
+    browser.open(&format!("{base}/compare?{}", differences.after("/compare?"))).await.has("old");
     browser.open(&format!("{base}/diff")).await.lacks(">changed<");
     let other = ok(&store.client.post("/v1/memory_stores", &json!({"name": "Other"})).await);
     let differences = browser.open(&format!("{base}/diff?other_store_id={}", text(&other["id"]))).await;
     says(&differences.text, &["Other, now", ">removed<", "/versions/"]);
 
     let fork = browser.open(&format!("{base}/fork?at={today}")).await;
-    assert_eq!(fork.field("at_seq"), "4");
+    says(&fork.text, &["name=\"at_seq\" value=\"4\"", "value=\"notes copy\""]);
     let new = [("name", "Fork"), ("fork_of", store.id.as_str()), ("at_seq", "2"), ("once", "1")];
     browser.act(&fork, "/console/stores", &new).await.has("notes</bdi></a> after change 2");
 
@@ -226,8 +227,7 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     browser.submit(&plan, &restore, &point).await.answered(200).has("2 memories were changed.");
     let all = store.client.all(&format!("{}?view=full", store.memories())).await;
     assert_eq!(strings(&all, "content"), ["**old**\n", "gone\n"]);
-    let again = browser.submit(&plan, &restore, &[("at_seq", "2")]).await;
-    again.answered(400).has("There is nothing to take back");
+    browser.submit(&plan, &restore, &[("at_seq", "2")]).await.answered(400).has("nothing to take back");
 
     let tests = format!("{base}/tests");
     let none = browser.open(&tests).await;
