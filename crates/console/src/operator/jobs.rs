@@ -60,7 +60,7 @@ impl Period {
     }
 }
 
-/// What a job is for; empty: it has no words yet.
+/// The purpose of a job in words; empty: the job has none.
 fn purpose_of(job: &str) -> &'static str {
     match job {
         "count-totals" => "Sums up stores, memories and bytes of all tenants.",
@@ -68,7 +68,9 @@ fn purpose_of(job: &str) -> &'static str {
         "drain-deletions" => "Deletes removed content from the storage.",
         "embed-memories" => "Prepares memories for the search by meaning.",
         "erase" => "Goes on with erasures.",
-        "expire-unused" => "Deletes memories whose time has come, and those that nobody has used for long.",
+        "expire-unused" => {
+            "Deletes memories at their expiry time, and those that were not used for the period of their store."
+        }
         "expire-versions" => "Removes versions that are kept no longer.",
         "fork" => "Goes on with copies of stores.",
         "index-memories" => "Prepares memories for the search by words, where this is missing.",

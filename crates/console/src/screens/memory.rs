@@ -115,7 +115,7 @@ struct MemoryPage {
     /// Who has seen the memory.
     seen_by: Markup,
     content: ContentView,
-    /// When the memory expires without a time of its own.
+    /// When the memory expires if it has no expiry time.
     expiry_rule: String,
     may_write: bool,
     may_redact: bool,
