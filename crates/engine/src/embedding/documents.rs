@@ -12,13 +12,15 @@ use keepsake_telemetry::{Embedded, Metrics};
 use crate::EngineError;
 use crate::compute::{in_background, with_cpu_time};
 
-/// The content of a memory's version.
-pub(super) struct Document {
+/// The content of a memory's version, whole or in chunks.
+pub(super) struct Document<C = Arc<str>> {
     pub(super) memory_id: MemoryId,
     pub(super) version_id: VersionId,
     pub(super) path: MemoryPath,
-    pub(super) content: Arc<str>,
+    pub(super) content: C,
 }
+
+pub(super) type ChunkedDocument = Document<Vec<Chunk>>;
 
 #[derive(Default)]
 pub(super) struct EmbeddedDocuments {
@@ -33,13 +35,6 @@ pub(super) enum DocumentError {
     Engine(EngineError),
 }
 
-/// A content in chunks.
-pub(super) struct ChunkedDocument {
-    memory_id: MemoryId,
-    pub(super) version_id: VersionId,
-    pub(super) chunks: Vec<Chunk>,
-}
-
 impl EmbeddedDocuments {
     /// Adds the vectors of a document's chunks, in their order. A chunk without one is refused, and so are those after
     /// the last vector.
@@ -48,7 +43,7 @@ impl EmbeddedDocuments {
         document: ChunkedDocument,
         vectors: impl IntoIterator<Item = Option<Vec<f32>>>,
     ) {
-        let ChunkedDocument { memory_id, version_id, chunks } = document;
+        let Document { memory_id, version_id, content: chunks, .. } = document;
         let chunk_count = chunks.len();
         let embedded = chunks.into_iter().zip(vectors);
         let embedded = embedded.filter_map(|(chunk, vector)| Some((chunk, Embedding::of(&vector?).ok()?)));
@@ -81,13 +76,16 @@ impl EmbeddedDocuments {
     }
 }
 
-impl ChunkedDocument {
-    pub(super) fn of(Document { memory_id, version_id, path, content }: Document) -> Self {
-        Self { memory_id, version_id, chunks: chunks(&path, &content) }
+impl Document {
+    pub(super) fn in_chunks(self) -> ChunkedDocument {
+        let Self { memory_id, version_id, path, content } = self;
+        Document { memory_id, version_id, content: chunks(&path, &content), path }
     }
+}
 
+impl ChunkedDocument {
     pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
-        self.chunks.iter().map(|chunk| chunk.text.as_str())
+        self.content.iter().map(|chunk| chunk.text.as_str())
     }
 }
 
@@ -114,7 +112,7 @@ fn embed_here(
     bytes: &mut usize,
 ) -> Result<EmbeddedDocuments, DocumentError> {
     let mut found = EmbeddedDocuments::default();
-    for document in documents.into_iter().map(ChunkedDocument::of) {
+    for document in documents.into_iter().map(Document::in_chunks) {
         let texts: Vec<_> = document.texts().collect();
         let vectors = model.embed_documents(&texts, Instant::now());
         let vectors = vectors.map_err(|missing| DocumentError::Failed(missing.to_string()))?;

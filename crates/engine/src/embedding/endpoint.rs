@@ -114,7 +114,7 @@ impl EndpointDocuments {
         documents: Vec<Document>,
     ) -> Result<EmbeddedDocuments, DocumentError> {
         let is_alone = documents.len() == 1;
-        let chunk = move || documents.into_iter().map(ChunkedDocument::of).collect::<Vec<_>>();
+        let chunk = move || documents.into_iter().map(Document::in_chunks).collect::<Vec<_>>();
         let documents = in_background(chunk).await?;
         let suspects = self.suspects(place, from);
         let groups: Vec<Vec<ChunkedDocument>> = if suspects.is_some() {
@@ -143,7 +143,7 @@ impl EndpointDocuments {
             let add = move || {
                 let mut vectors = vectors.into_iter();
                 for document in group {
-                    let own: Vec<_> = vectors.by_ref().take(document.chunks.len()).collect();
+                    let own: Vec<_> = vectors.by_ref().take(document.content.len()).collect();
                     embedded.add(document, own);
                 }
                 embedded
@@ -211,7 +211,7 @@ impl EndpointDocuments {
         let texts: Vec<_> = documents.iter().flat_map(ChunkedDocument::texts).collect();
         let owners = documents.iter().enumerate();
         let owners: Vec<_> =
-            owners.flat_map(|(at, document)| document.chunks.iter().map(move |_| at)).collect();
+            owners.flat_map(|(at, document)| document.content.iter().map(move |_| at)).collect();
         let end_of_document = |start: usize| {
             start + owners[start..].iter().take_while(|owner| **owner == owners[start]).count()
         };
