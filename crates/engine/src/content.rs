@@ -327,10 +327,11 @@ impl ContentLoss {
     }
 
     /// The error for a call that reads only this content.
-    pub(crate) fn error(self, path: &str, version_id: VersionId) -> EngineError {
+    pub(crate) fn error(self, path: Option<&MemoryPath>, version_id: VersionId) -> EngineError {
+        let path = path.map(MemoryPath::as_str).unwrap_or_default().to_owned();
         match self {
-            Self::Missing => EngineError::ContentMissing { path: path.to_owned(), version_id },
-            Self::Damaged => EngineError::ContentDamaged { path: path.to_owned(), version_id },
+            Self::Missing => EngineError::ContentMissing { path, version_id },
+            Self::Damaged => EngineError::ContentDamaged { path, version_id },
         }
     }
 }

@@ -11,11 +11,11 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{BlobKey, MemoryId, MemoryPath, ObjectKind, StoreId};
 use keepsake_index::{Depth, Moment, PastItem, PastListing, PastMemory, PastPlace, Point, Scope};
 
-use crate::content::{ContentLoss, MAX_READS, missing_at};
+use crate::content::{MAX_READS, missing_at};
 use crate::cursor::{Place, Query};
 use crate::memories::{MemoryQuery, ShownItem, View, fitting_contents};
 use crate::shared::service;
-use crate::{EngineError, Page, Principal};
+use crate::{EngineError, Page, Principal, ShownVersion};
 
 pub use diff::{DiffQuery, DifferenceKind, MemoryDifference};
 pub use moment::NamedMoment;
@@ -25,21 +25,12 @@ const FETCHES_AT_ONCE: usize = 10;
 
 /// A memory as it was. What history does not record is not known: whether it was pinned, when
 /// it would have expired, and when it was read.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownPastMemory {
-    pub store_id: StoreId,
-    pub memory: PastMemory,
-    /// The content, if requested and not redacted.
-    pub content: Option<Arc<str>>,
-    /// Why the requested content is missing, although it was not redacted.
-    pub lost: Option<ContentLoss>,
-}
+pub type ShownPastMemory = ShownVersion<PastMemory>;
 
 impl ShownPastMemory {
     /// The error of the requested content that is missing.
     pub fn content_error(&self) -> Option<EngineError> {
-        let path = self.memory.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
-        self.lost.map(|loss| loss.error(path, self.memory.version_id))
+        self.lost.map(|loss| loss.error(self.version.path.as_ref(), self.version.version_id))
     }
 }
 
@@ -143,13 +134,7 @@ impl Past {
                     PastItem::Memory(memory) => memory,
                 };
                 let shown = self.show(principal, store_id, field, point, memory.clone(), view).await;
-                let shown = match shown {
-                    Err(error) => {
-                        let lost = Some(ContentLoss::of(error)?);
-                        ShownPastMemory { store_id, memory, content: None, lost }
-                    }
-                    Ok(shown) => shown,
-                };
+                let shown = ShownVersion::or_lost(shown, store_id, memory)?;
                 Ok(ShownPastItem::Memory(Box::new(shown)))
             })
             .buffered(FETCHES_AT_ONCE)
@@ -173,7 +158,7 @@ impl Past {
         if content.is_some() {
             self.access.record_version(principal, store_id, memory.version_id);
         }
-        Ok(ShownPastMemory { store_id, memory, content, lost: None })
+        Ok(ShownVersion { store_id, version: memory, content, lost: None })
     }
 
     /// The content of a memory as it was, with the memory as it is shown now: a redaction may

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{BlobKey, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{BlobKey, MemoryId, ObjectKind, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
     DeletionReason, DueDeletion, Operation, RedactionOutcome, Scope, StoreState, Version, VersionListing,
 };
@@ -27,10 +27,11 @@ pub use deletions::MemoryDeletion;
 
 const FETCHES_AT_ONCE: usize = 10;
 
+/// A version, or a memory as it was.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShownVersion {
+pub struct ShownVersion<V = Version> {
     pub store_id: StoreId,
-    pub version: Version,
+    pub version: V,
     /// The content, if requested and still stored.
     pub content: Option<Arc<str>>,
     /// Why the requested content is missing, although it was not removed.
@@ -40,8 +41,20 @@ pub struct ShownVersion {
 impl ShownVersion {
     /// The error of the requested content that is missing.
     pub fn content_error(&self) -> Option<EngineError> {
-        let path = self.version.path.as_ref().map(MemoryPath::as_str).unwrap_or_default();
-        self.lost.map(|loss| loss.error(path, self.version.version_id))
+        self.lost.map(|loss| loss.error(self.version.path.as_ref(), self.version.version_id))
+    }
+}
+
+impl<V> ShownVersion<V> {
+    /// What was shown or, if the content is lost, the version without it.
+    pub(crate) fn or_lost(
+        shown: Result<Self, EngineError>,
+        store_id: StoreId,
+        version: V,
+    ) -> Result<Self, EngineError> {
+        shown.or_else(|error| {
+            Ok(Self { store_id, version, content: None, lost: Some(ContentLoss::of(error)?) })
+        })
     }
 }
 
@@ -236,13 +249,8 @@ impl Versions {
         version: Version,
         view: View,
     ) -> Result<ShownVersion, EngineError> {
-        match self.show(principal, store_id, store, version.clone(), view).await {
-            Err(error) => {
-                let lost = Some(ContentLoss::of(error)?);
-                Ok(ShownVersion { store_id, version, content: None, lost })
-            }
-            shown => shown,
-        }
+        let shown = self.show(principal, store_id, store, version.clone(), view).await;
+        ShownVersion::or_lost(shown, store_id, version)
     }
 
     /// Removes a version's content, path, size and hash, and its blob. The content of a

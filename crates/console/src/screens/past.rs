@@ -127,7 +127,7 @@ async fn file_at(caller: &Caller, store_id: StoreId, path: String, then: Then) -
     let found = past.list(&caller.principal, store_id, &query, then.moment, View::Basic).await?;
     match found.items.first() {
         Some(ShownPastItem::Memory(shown)) => {
-            Ok(see_other(&format!("{}?{}", href_of(store_id, shown.memory.memory_id), then.field)))
+            Ok(see_other(&format!("{}?{}", href_of(store_id, shown.version.memory_id), then.field)))
         }
         _ => Err(Refusal::NotFound("there was no memory at this path")),
     }
@@ -159,11 +159,11 @@ pub(super) async fn memory(caller: Caller, store_id: StoreId, memory_id: MemoryI
         found => found?,
     };
     let now = engine.memories.get(principal, store_id, memory_id, View::Basic).await.ok();
-    let now = now.map(|now| now.memory.head.version_id).filter(|now| *now != shown.memory.version_id);
-    let version_id = shown.memory.version_id;
+    let now = now.map(|now| now.memory.head.version_id).filter(|now| *now != shown.version.version_id);
+    let version_id = shown.version.version_id;
     let changes_href =
         now.map(|now| format!("/console/stores/{store_id}/compare?from={version_id}&to={now}"));
-    let path = shown.memory.path.clone();
+    let path = shown.version.path.clone();
     let named = path.as_ref().map_or("a redacted memory", MemoryPath::as_str);
     let text = shown.content.clone().unwrap_or_default();
     let content = ContentView::requested(&caller, named, text).await?;

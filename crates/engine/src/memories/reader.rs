@@ -44,7 +44,7 @@ impl ShownMemory {
     /// The error of the requested content that is missing.
     pub fn content_error(&self) -> Option<EngineError> {
         let head = &self.memory.head;
-        self.lost.map(|loss| loss.error(head.path.as_str(), head.version_id))
+        self.lost.map(|loss| loss.error(Some(&head.path), head.version_id))
     }
 }
 

@@ -30,7 +30,7 @@ async fn shown_points(setup: &TestEngine, states: &States) -> usize {
             Ok(_) => {
                 let shown = page.unwrap().items.into_iter().map(|item| match item {
                     ShownPastItem::Memory(shown) => {
-                        (shown.memory.path.unwrap(), shown.memory.content.unwrap().sha256)
+                        (shown.version.path.unwrap(), shown.version.content.unwrap().sha256)
                     }
                     ShownPastItem::Prefix(path) => panic!("{path:?}"),
                 });

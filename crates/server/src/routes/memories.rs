@@ -184,7 +184,7 @@ impl From<ShownMemory> for Memory {
 impl From<ShownPastMemory> for Memory {
     fn from(shown: ShownPastMemory) -> Self {
         let content_error = shown.content_error().map(ApiError::from);
-        let memory = shown.memory;
+        let memory = shown.version;
         let size_bytes = memory.content.map_or(0, |content| content.size_bytes);
         Self {
             id: memory.memory_id,
