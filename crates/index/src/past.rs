@@ -16,10 +16,10 @@ use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row, with_lists};
 use crate::listing::end_of;
 use crate::model::{
-    Depth, Moment, PastChange, PastChanges, PastItem, PastListing, PastMemory, PastPage, PastPlace, Point,
-    StoreState, Version,
+    Depth, Moment, Operation, PastChange, PastItem, PastListing, PastMemory, PastPage, PastPlace, Point,
+    StoreState,
 };
-use crate::versions::{COLUMNS, first_since};
+use crate::versions::first_since;
 
 /// If at most this many versions follow a point, the changed memories are found by these
 /// versions, and else by the store's table of memories.
@@ -84,6 +84,10 @@ const AT_PATHS: &str = "AND v.path >= $4 AND v.path < $5 ORDER BY v.path LIMIT $
 /// redacted, at most `$5`.
 const REDACTED: &str = "AND v.path IS NULL AND c.memory_id > $4 ORDER BY c.memory_id LIMIT $5 + 0";
 
+/// The columns of a [`PastMemory`], of its version `v` and the memory `c`.
+const COLUMNS: &str = "v.memory_id, v.version_id, v.seq, v.path, v.blob_id, v.size_bytes, v.sha256, c.created_at, \
+    v.created_at AS updated_at, v.redacted_at";
+
 /// The most statements for one page. A page of direct children takes one for each directory.
 const MAX_STATEMENTS: u32 = 20;
 
@@ -122,12 +126,12 @@ struct StoreRow {
     store: StoreState,
 }
 
-/// A version at one of two points, and when its memory was created.
+/// A memory at one of two points.
 struct StateRow {
-    /// Whether it is that at the second point.
+    /// Whether it is the second point.
     is_after: bool,
-    created_at: Timestamp,
-    version: Version,
+    is_deleted: bool,
+    memory: PastMemory,
 }
 
 from_row! {
@@ -136,8 +140,11 @@ from_row! {
 
 impl FromRow for StateRow {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let is_after = row.get::<i64>("side")? == 1;
-        Ok(Self { is_after, created_at: row.get("memory_created_at")?, version: row.read()? })
+        Ok(Self {
+            is_after: row.get::<i64>("side")? == 1,
+            is_deleted: row.get::<Operation>("op")? == Operation::Deleted,
+            memory: row.read()?,
+        })
     }
 }
 
@@ -203,7 +210,7 @@ impl Past {
         let store = (tenant_id, store_id);
         let mut tx = self.0.read("past_list", Role::Tenant(tenant_id)).await?;
         let point = point_of(&mut tx, store, moment).await?;
-        let mut page = PastPage { point, items: Vec::new(), next: None };
+        let mut page: PastPage = PastPage { point, items: Vec::new(), next: None };
         let mut place = listing.after.clone();
         let limit = listing.limit as usize;
         for _ in 0..MAX_STATEMENTS {
@@ -304,12 +311,12 @@ impl Past {
         Ok((point, found.pop()))
     }
 
-    /// The memories with versions after the point `from` and up to `to`, by id, with their
-    /// versions at both points. Without `from`, all memories with versions up to `to`.
+    /// The memories with versions after the point `from` and up to `to`, by id, as they were at
+    /// both points. Without `from`, all memories with versions up to `to`.
     ///
     /// Reads up to `limit` memories after the id `after`, and returns those of them that
-    /// changed; `next` of the batch is the id after which the next batch begins. If only a
-    /// few versions follow `from`, the first batch is the last one.
+    /// changed, with the point `to`; `next` is the id after which the next batch begins. If only
+    /// a few versions follow `from`, the first batch is the last one.
     pub async fn changes(
         &self,
         tenant_id: TenantId,
@@ -317,7 +324,7 @@ impl Past {
         (from, to): (Option<i64>, Moment),
         after: Option<MemoryId>,
         limit: u32,
-    ) -> Result<PastChanges, PointError> {
+    ) -> Result<PastPage<PastChange, MemoryId>, PointError> {
         let store = (tenant_id, store_id);
         let mut tx = self.0.read("past_changes", Role::Tenant(tenant_id)).await?;
         let to = point_of(&mut tx, store, to).await?;
@@ -336,20 +343,14 @@ impl Past {
         let rows: Vec<StateRow> = query.all().await?;
         tx.commit().await?;
         let mut changed: BTreeMap<MemoryId, PastChange> = BTreeMap::new();
-        for StateRow { is_after, created_at, version } in rows {
-            let memory_id = version.memory_id;
-            let change = changed.entry(memory_id).or_insert(PastChange {
-                memory_id,
-                created_at,
-                before: None,
-                after: None,
-            });
+        for StateRow { is_after, memory, .. } in rows.into_iter().filter(|row| !row.is_deleted) {
+            let change = changed.entry(memory.memory_id).or_default();
             let side = if is_after { &mut change.after } else { &mut change.before };
-            *side = Some(version);
+            *side = Some(memory);
         }
-        let seq = |version: &Option<Version>| version.as_ref().map(|version| version.seq);
+        let seq = |memory: &Option<PastMemory>| memory.as_ref().map(|memory| memory.seq);
         let changed = changed.into_values().filter(|change| seq(&change.before) != seq(&change.after));
-        Ok(PastChanges { to, changes: changed.collect(), next })
+        Ok(PastPage { point: to, items: changed.collect(), next })
     }
 }
 
@@ -490,8 +491,7 @@ const fn changed_since(point: Point) -> &'static str {
 fn states(last_version: &str, memories: &str, rest: &str) -> String {
     let last = last_version.replace("{until}", "$3");
     format!(
-        "SELECT v.memory_id, v.version_id, v.seq, v.path, v.blob_id, v.size_bytes, v.sha256, c.created_at, \
-            v.created_at AS updated_at, v.redacted_at FROM {memories} c \
+        "SELECT {COLUMNS} FROM {memories} c \
         EACH[version v: v.tenant_id = $1 AND v.store_id = $2 \
             AND v.seq = {last}] \
         WHERE v.op <> 'deleted' {rest}"
@@ -510,15 +510,13 @@ fn number_at(last_version: &str) -> String {
     )
 }
 
-/// Selects the versions at the points `$3` and `$4` of the memories of a table: `side` is 0 for
-/// the first point, and 1 for the second one.
+/// Selects the memories of a table as they were at the points `$3` and `$4`: `side` is 0 for the
+/// first point, and 1 for the second one.
 fn changes(last_version: &str, memories: &str) -> String {
-    let columns: Vec<_> = COLUMNS.split(", ").map(|column| format!("v.{column}")).collect();
-    let columns = columns.join(", ");
     let sides = ["$3", "$4"].into_iter().enumerate().map(|(side, until)| {
         let last = last_version.replace("{until}", until);
         format!(
-            "SELECT {columns}, c.created_at AS memory_created_at, CAST({side} AS bigint) AS side FROM {memories} c \
+            "SELECT {COLUMNS}, v.op, CAST({side} AS bigint) AS side FROM {memories} c \
             EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.seq = {last}]"
         )
     });

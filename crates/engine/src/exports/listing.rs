@@ -8,7 +8,7 @@ use keepsake_core::{
     ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, StoreId, TenantId, Timestamp, VersionId,
 };
 use keepsake_index::{
-    ChangePage, Depth, Memory, MemoryItem, MemoryListing, MemoryTarget, Moment, Operation, PastChange,
+    ChangePage, Depth, Memory, MemoryItem, MemoryListing, MemoryTarget, Moment, PastMemory,
 };
 
 use super::left_out::Omissions;
@@ -163,23 +163,20 @@ impl<'a> Listing<'a> {
         loop {
             let batch = past.changes(self.tenant_id, self.store_id, range, next, PAGE).await;
             let batch = batch.map_err(refusal(at.field))?;
-            for PastChange { memory_id, created_at, after, .. } in batch.changes {
-                let existing = after.filter(|version| version.operation != Operation::Deleted);
-                let Some(version) = existing else {
-                    continue;
-                };
-                let (Some(path), Some(stored)) = (version.path, version.content) else {
-                    left_out.add(format!("{} of {memory_id} is redacted", version.version_id));
+            for memory in batch.items.into_iter().filter_map(|change| change.after) {
+                let PastMemory { memory_id, version_id, path, content, .. } = memory;
+                let (Some(path), Some(stored)) = (path, content) else {
+                    left_out.add(format!("{version_id} of {memory_id} is redacted"));
                     continue;
                 };
                 self.insert(ListedMemory {
                     path,
                     memory_id,
-                    version_id: version.version_id,
+                    version_id,
                     sha256: stored.sha256,
                     size_bytes: stored.size_bytes,
-                    created_at,
-                    updated_at: version.created_at,
+                    created_at: memory.created_at,
+                    updated_at: memory.updated_at,
                     expires_at: None,
                     is_pinned: false,
                     is_blob: false,

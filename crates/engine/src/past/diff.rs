@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use keepsake_core::schemas::MemoryDifferenceType;
 use keepsake_core::{BlobKey, ContentHash, MemoryId, MemoryPath, StoreId, TenantId, VersionId};
-use keepsake_index::{Moment, Operation, PastChange, PastMemory, Point, StoredContent, Version};
+use keepsake_index::{Moment, PastMemory, Point};
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -97,62 +97,37 @@ pub struct DiffQuery {
     pub page: PageRequest,
 }
 
-/// The state of a memory on one side of a comparison.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct Side {
-    memory_id: MemoryId,
-    version_id: VersionId,
-    path: Option<MemoryPath>,
-    content: Option<StoredContent>,
+fn sha256_of(memory: &PastMemory) -> Option<ContentHash> {
+    memory.content.map(|content| content.sha256)
 }
 
-impl Side {
-    /// `None`: the memory was deleted.
-    fn of_version(version: Version) -> Option<Self> {
-        let Version { memory_id, version_id, path, content, operation, .. } = version;
-        (operation != Operation::Deleted).then_some(Self { memory_id, version_id, path, content })
-    }
-
-    fn of_memory(memory: PastMemory) -> Self {
-        let PastMemory { memory_id, version_id, path, content, .. } = memory;
-        Self { memory_id, version_id, path, content }
-    }
-
-    fn sha256(&self) -> Option<ContentHash> {
-        self.content.map(|content| content.sha256)
-    }
-
-    /// Whether path and content are known to be the same.
-    fn is_same(&self, other: &Self) -> bool {
-        self.path.is_some()
-            && self.path == other.path
-            && self.content.is_some()
-            && self.sha256() == other.sha256()
-    }
+/// Whether path and content are known to be the same.
+fn are_same(from: &PastMemory, to: &PastMemory) -> bool {
+    from.path.is_some() && from.path == to.path && from.content.is_some() && sha256_of(from) == sha256_of(to)
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Difference {
-    Added(Side),
-    Removed(Side),
+    Added(PastMemory),
+    Removed(PastMemory),
     /// Another path, another content, or another memory at the same path.
     Changed {
-        from: Side,
-        to: Side,
+        from: PastMemory,
+        to: PastMemory,
     },
 }
 
 impl Difference {
-    fn of(from: Option<Side>, to: Option<Side>) -> Option<Self> {
+    fn of(from: Option<PastMemory>, to: Option<PastMemory>) -> Option<Self> {
         match (from, to) {
             (None, None) => None,
             (None, Some(to)) => Some(Self::Added(to)),
             (Some(from), None) => Some(Self::Removed(from)),
-            (Some(from), Some(to)) => (!from.is_same(&to)).then_some(Self::Changed { from, to }),
+            (Some(from), Some(to)) => (!are_same(&from, &to)).then_some(Self::Changed { from, to }),
         }
     }
 
-    const fn sides(&self) -> [Option<&Side>; 2] {
+    const fn sides(&self) -> [Option<&PastMemory>; 2] {
         match self {
             Self::Added(to) => [None, Some(to)],
             Self::Removed(from) => [Some(from), None],
@@ -160,7 +135,7 @@ impl Difference {
         }
     }
 
-    fn shown_side(&self) -> &Side {
+    fn shown_side(&self) -> &PastMemory {
         match self {
             Self::Added(side) | Self::Removed(side) | Self::Changed { to: side, .. } => side,
         }
@@ -203,7 +178,7 @@ impl Difference {
     }
 
     fn has_same_content(&self) -> bool {
-        matches!(self, Self::Changed { from, to } if from.sha256() == to.sha256())
+        matches!(self, Self::Changed { from, to } if sha256_of(from) == sha256_of(to))
     }
 
     fn compared_bytes(&self) -> u64 {
@@ -227,10 +202,10 @@ impl Difference {
             },
             from_memory_id: from.map(|side| side.memory_id),
             from_memory_version_id: from.map(|side| side.version_id),
-            from_content_sha256: from.and_then(Side::sha256),
+            from_content_sha256: from.and_then(sha256_of),
             to_memory_id: to.map(|side| side.memory_id),
             to_memory_version_id: to.map(|side| side.version_id),
-            to_content_sha256: to.and_then(Side::sha256),
+            to_content_sha256: to.and_then(sha256_of),
             added_lines: counts.map(|counts| counts.added as u64),
             removed_lines: counts.map(|counts| counts.removed as u64),
         }
@@ -339,12 +314,9 @@ impl Past {
             let range = (Some(from.seq), Moment::Seq(to.seq));
             let batch = self.context.index.past.changes(tenant_id, store_id, range, next, BATCH).await;
             let batch = batch.map_err(refusal(fields[0]))?;
-            let differences = batch.changes.into_iter().filter_map(|change| {
-                let PastChange { before, after, .. } = change;
-                Difference::of(before.and_then(Side::of_version), after.and_then(Side::of_version))
-            });
             let before = found.len();
-            found.extend(differences);
+            let changes = batch.items.into_iter();
+            found.extend(changes.filter_map(|change| Difference::of(change.before, change.after)));
             charge(found[before..].iter().map(Difference::bytes).sum())?;
             next = batch.next;
             if next.is_none() {
@@ -386,7 +358,7 @@ impl Past {
         &self,
         comparison: Comparison,
         place: usize,
-        side: &Side,
+        side: &PastMemory,
     ) -> Result<Option<Arc<str>>, EngineError> {
         let Some(recorded) = side.content else {
             return Ok(None);
@@ -399,10 +371,10 @@ impl Past {
 
 /// Of all differences of memories, the first ones after a place in the order by path. A memory
 /// that was removed and another one that was added at its path are one difference.
-fn page_of(mut found: Vec<Difference>, after: Option<&str>, limit: usize) -> Vec<Difference> {
+fn page_of(found: Vec<Difference>, after: Option<&str>, limit: usize) -> Vec<Difference> {
     let mut removed = HashMap::new();
     for (place, difference) in found.iter().enumerate() {
-        if let Difference::Removed(Side { path: Some(path), .. }) = difference {
+        if let Difference::Removed(PastMemory { path: Some(path), .. }) = difference {
             removed.insert(path.clone(), place);
         }
     }
@@ -415,7 +387,7 @@ fn page_of(mut found: Vec<Difference>, after: Option<&str>, limit: usize) -> Vec
             replaced.push((place, *earlier, Difference::of(Some(from.clone()), Some(to.clone()))));
         }
     }
-    let mut found: Vec<_> = found.drain(..).map(Some).collect();
+    let mut found: Vec<_> = found.into_iter().map(Some).collect();
     for (place, earlier, difference) in replaced {
         found[earlier] = None;
         found[place] = difference;

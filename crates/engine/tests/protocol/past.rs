@@ -66,9 +66,8 @@ async fn scanned(setup: &TestEngine, seq: i64) -> Vec<(MemoryPath, ContentHash)>
         let range = (None, Moment::Seq(seq));
         let past = &setup.index.past;
         let batch = past.changes(setup.principal.tenant_id, setup.store_id, range, next, 7).await.unwrap();
-        let versions = batch.changes.into_iter().filter_map(|change| change.after);
-        let versions = versions.filter(|version| version.operation != Operation::Deleted);
-        found.extend(versions.map(|version| (version.path.unwrap(), version.content.unwrap().sha256)));
+        let memories = batch.items.into_iter().filter_map(|change| change.after);
+        found.extend(memories.map(|memory| (memory.path.unwrap(), memory.content.unwrap().sha256)));
         next = batch.next;
         if next.is_none() {
             found.sort_by(|(one, _), (other, _)| one.cmp(other));

@@ -4,7 +4,7 @@ use keepsake_core::{MemoryId, MemoryPath, Timestamp, VersionId};
 
 use super::memory::{ListItem, MemoryListing};
 use super::store::StoreState;
-use super::version::{StoredContent, Version};
+use super::version::StoredContent;
 
 /// A moment of a store's history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,31 +74,18 @@ impl PastItem {
 pub type PastListing = MemoryListing<PastPlace>;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PastPage {
+pub struct PastPage<Item = PastItem, Place = PastPlace> {
     pub point: Point,
-    pub items: Vec<PastItem>,
+    pub items: Vec<Item>,
     /// The place after which the next page begins; `None`: this is the last page.
-    pub next: Option<PastPlace>,
+    pub next: Option<Place>,
 }
 
-/// A memory whose versions at two points differ.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A memory that differs between two points.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PastChange {
-    pub memory_id: MemoryId,
-    /// When the memory was created.
-    pub created_at: Timestamp,
-    /// The version at the first point; `None`: the memory did not exist yet. It may be a
-    /// deletion, or redacted.
-    pub before: Option<Version>,
-    /// The version at the second point, in the same way.
-    pub after: Option<Version>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PastChanges {
-    /// The second point.
-    pub to: Point,
-    pub changes: Vec<PastChange>,
-    /// The memory after which the next batch begins; `None`: this is the last batch.
-    pub next: Option<MemoryId>,
+    /// At the first point; `None`: it did not exist.
+    pub before: Option<PastMemory>,
+    /// At the second point, in the same way.
+    pub after: Option<PastMemory>,
 }

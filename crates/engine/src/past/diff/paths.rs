@@ -6,7 +6,7 @@ use keepsake_core::{DirPath, MemoryPath, StoreId, TenantId};
 use keepsake_index::{Depth, Moment, PastItem, PastListing, PastMemory, PastPlace};
 
 use super::super::refusal;
-use super::{Comparison, Difference, Side};
+use super::{Comparison, Difference};
 use crate::EngineError;
 use crate::context::Context;
 use crate::work::charge;
@@ -58,7 +58,7 @@ impl<'a> PathComparison<'a> {
             };
             let from = takes_first.then(|| first.take()).flatten();
             let to = takes_second.then(|| second.take()).flatten();
-            found.extend(Difference::of(from.map(Side::of_memory), to.map(Side::of_memory)));
+            found.extend(Difference::of(from, to));
         }
         Ok(found)
     }
