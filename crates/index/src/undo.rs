@@ -128,42 +128,25 @@ pub enum UndoReadError {
 #[derive(Debug, Clone)]
 pub struct Undos(pub(crate) Database);
 
-struct HeadRow {
-    memory_id: MemoryId,
-    version_id: VersionId,
-    seq: i64,
-    live: Option<Head>,
-}
-
-impl FromRow for HeadRow {
+/// The memory as if its last version, before which it did not exist, is taken back.
+impl FromRow for UndoneMemory {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let is_deleted = row.get::<Option<Timestamp>>("deleted_at")?.is_some();
+        let (from, from_seq) = (row.get("version_id")?, row.get("head_seq")?);
         Ok(Self {
             memory_id: row.get("memory_id")?,
-            version_id: row.get("version_id")?,
-            seq: row.get("head_seq")?,
+            from,
+            from_seq,
             live: if is_deleted { None } else { Some(row.read()?) },
+            undoes: from,
+            began: from_seq,
+            then: PastState::Nothing,
         })
     }
 }
 
 /// A memory, and the version whose state comes back, which is not read yet.
 type MemoryToUndo = (UndoneMemory, Option<i64>);
-
-impl HeadRow {
-    /// `began` is the sequence number of the version `undoes`, and `to` the one before.
-    fn undone(
-        self,
-        (undoes, began): (VersionId, i64),
-        to: Option<i64>,
-        is_changed_later: bool,
-    ) -> MemoryToUndo {
-        let then = if is_changed_later { PastState::ChangedLater } else { PastState::Nothing };
-        let Self { memory_id, version_id: from, seq: from_seq, live } = self;
-        let memory = UndoneMemory { memory_id, from, from_seq, live, undoes, began, then };
-        (memory, to.filter(|_| !is_changed_later))
-    }
-}
 
 /// The live memories at paths, and the numbers of files in directories.
 type Holders = (HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>);
@@ -177,25 +160,13 @@ struct Selected {
     is_touched: bool,
 }
 
-/// The selected versions of one memory, newest first.
-#[derive(Default)]
-struct SelectedMemory {
-    versions: Vec<Selected>,
-}
-
-impl SelectedMemory {
-    fn is_touched(&self) -> bool {
-        self.versions.iter().any(|version| version.is_touched)
-    }
-
-    /// Leaves out the versions before the first and after the last that is known to be selected.
-    fn trim(&mut self) {
-        let known = |version: &Selected| version.is_touched;
-        let last = self.versions.iter().rposition(known).map_or(0, |last| last + 1);
-        self.versions.truncate(last);
-        let first = self.versions.iter().position(known).unwrap_or_default();
-        self.versions.drain(..first);
-    }
+/// Leaves out the versions before the first and after the last that is known to be selected.
+fn trim(versions: &mut Vec<Selected>) {
+    let known = |version: &Selected| version.is_touched;
+    let last = versions.iter().rposition(known).map_or(0, |last| last + 1);
+    versions.truncate(last);
+    let first = versions.iter().position(known).unwrap_or_default();
+    versions.drain(..first);
 }
 
 impl Undos {
@@ -259,13 +230,13 @@ impl Reader<'_> {
         Ok(Ok(UndoRead { store: state.store, seq: state.seq, memories, occupied, directories }))
     }
 
-    /// The selected versions by memory; `None`: there are too many.
+    /// The selected versions by memory, newest first; `None`: there are too many.
     async fn selected(
         &mut self,
         selection: &UndoSelection,
         newest: i64,
-    ) -> Result<Option<BTreeMap<MemoryId, SelectedMemory>>, IndexError> {
-        let mut found = BTreeMap::<MemoryId, SelectedMemory>::new();
+    ) -> Result<Option<BTreeMap<MemoryId, Vec<Selected>>>, IndexError> {
+        let mut found = BTreeMap::<MemoryId, Vec<Selected>>::new();
         let newest = selection.until_seq.map_or(newest, |until| until.min(newest));
         let reads_others = selection.takes_whole_memories || selection.below.is_some();
         let max_read = if reads_others { MAX_READ_VERSIONS } else { MAX_SELECTED };
@@ -300,17 +271,16 @@ impl Reader<'_> {
                 if !may_be_below && !selection.takes_whole_memories {
                     continue;
                 }
-                let memory = found.entry(version.memory_id).or_default();
-                let Version { seq, version_id, prev_seq, .. } = version;
-                memory.versions.push(Selected { seq, version_id, prev_seq, is_touched });
+                let Version { memory_id, seq, version_id, prev_seq, .. } = version;
+                found.entry(memory_id).or_default().push(Selected { seq, version_id, prev_seq, is_touched });
             }
             if is_last {
-                found.retain(|_, memory| memory.is_touched());
+                found.retain(|_, versions| versions.iter().any(|version| version.is_touched));
                 let count: usize = if selection.takes_whole_memories {
                     found.len()
                 } else {
-                    found.values_mut().for_each(SelectedMemory::trim);
-                    found.values().map(|memory| memory.versions.len()).sum()
+                    found.values_mut().for_each(trim);
+                    found.values().map(Vec::len).sum()
                 };
                 return Ok((count <= MAX_SELECTED).then_some(found));
             }
@@ -337,30 +307,27 @@ impl Reader<'_> {
     /// Where the selected memories go back to. Leaves out memories without any history.
     async fn selected_memories(
         &mut self,
-        selected: BTreeMap<MemoryId, SelectedMemory>,
+        selected: BTreeMap<MemoryId, Vec<Selected>>,
         selection: &UndoSelection,
     ) -> Result<Vec<MemoryToUndo>, IndexError> {
         let ids: Vec<_> = selected.keys().copied().collect();
         let mut memories = Vec::with_capacity(ids.len());
-        for head in self.heads(&ids).await? {
-            let Some(newest) = selected.get(&head.memory_id).and_then(|memory| memory.versions.first())
-            else {
+        for memory in self.heads(&ids).await? {
+            let Some([newest, older @ ..]) = selected.get(&memory.memory_id).map(Vec::as_slice) else {
                 continue;
             };
-            let is_after = selection.until_seq.is_some_and(|until| head.seq > until);
-            let is_changed_later =
-                is_after || (!selection.overwrites && newest.version_id != head.version_id);
+            let is_after = selection.until_seq.is_some_and(|until| memory.from_seq > until);
+            let is_changed_later = is_after || (!selection.overwrites && newest.version_id != memory.from);
             // The selected changes without another one between them.
-            let versions = selected[&head.memory_id].versions.iter();
             let mut first = newest;
-            for version in versions.skip(1) {
+            for version in older {
                 if first.prev_seq != Some(version.seq) {
                     break;
                 }
                 first = version;
             }
-            let undoes = (first.version_id, first.seq);
-            memories.push(head.undone(undoes, first.prev_seq, is_changed_later));
+            let memory = UndoneMemory { undoes: first.version_id, began: first.seq, ..memory };
+            memories.push(memory.going_back_to(first.prev_seq, is_changed_later));
         }
         Ok(memories)
     }
@@ -369,19 +336,20 @@ impl Reader<'_> {
         let by_memory: HashMap<_, _> = planned.iter().map(|planned| (planned.memory_id, planned)).collect();
         let ids: Vec<_> = by_memory.keys().copied().collect();
         let heads = self.heads(&ids).await?.into_iter();
-        let memories = heads.filter_map(|head| {
-            let planned = by_memory.get(&head.memory_id)?;
-            let (undoes, is_changed_later) = ((planned.undoes, head.seq), head.version_id != planned.from);
-            Some(head.undone(undoes, planned.to, is_changed_later))
+        let memories = heads.filter_map(|memory| {
+            let planned = by_memory.get(&memory.memory_id)?;
+            let is_changed_later = memory.from != planned.from;
+            let memory = UndoneMemory { undoes: planned.undoes, ..memory };
+            Some(memory.going_back_to(planned.to, is_changed_later))
         });
         Ok(memories.collect())
     }
 
-    async fn heads(&mut self, ids: &[MemoryId]) -> Result<Vec<HeadRow>, IndexError> {
+    async fn heads(&mut self, ids: &[MemoryId]) -> Result<Vec<UndoneMemory>, IndexError> {
         let mut heads = Vec::with_capacity(ids.len());
         for ids in ids.chunks(PAGE.into()) {
             let query = self.tx.query_with_lists(HEADS).bind(self.store);
-            heads.extend(query.bind_ids(Some(ids)).all::<HeadRow>().await?);
+            heads.extend(query.bind_ids(Some(ids)).all::<UndoneMemory>().await?);
         }
         Ok(heads)
     }
@@ -440,6 +408,11 @@ impl PastState {
 }
 
 impl UndoneMemory {
+    /// `to` is the sequence number of the version before those that are taken back.
+    fn going_back_to(self, to: Option<i64>, is_changed_later: bool) -> MemoryToUndo {
+        if is_changed_later { (Self { then: PastState::ChangedLater, ..self }, None) } else { (self, to) }
+    }
+
     /// The path that comes back, unless the memory has it.
     pub fn moves_to(&self) -> Option<&MemoryPath> {
         let PastState::Version(version) = &self.then else {

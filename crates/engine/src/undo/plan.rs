@@ -125,6 +125,17 @@ impl<'a> PlannedStep<'a> {
         then.or_else(|| self.memory.live.as_ref().map(|head| &head.path))
     }
 
+    /// The path that the memory moves to.
+    fn takes(&self) -> Option<&'a MemoryPath> {
+        self.memory.moves_to().filter(|_| self.is_made())
+    }
+
+    /// The path that the memory leaves.
+    fn leaves(&self) -> Option<&'a str> {
+        let is_leaving = self.takes().is_some() || self.action == UndoAction::Deleted;
+        self.memory.live.as_ref().filter(|_| is_leaving).map(|head| head.path.as_str())
+    }
+
     pub(super) fn step(&self) -> UndoStep {
         UndoStep {
             memory_id: self.memory.memory_id,
@@ -192,7 +203,7 @@ fn wanted<'a>(
 /// The paths that memories leave and take, by the places of their steps.
 struct PathMoves<'a> {
     read: &'a UndoRead,
-    steps: Vec<Mover<'a>>,
+    steps: Vec<PlannedStep<'a>>,
     /// The memories that leave their paths.
     leaving: HashSet<MemoryId>,
     /// These paths.
@@ -204,50 +215,37 @@ struct PathMoves<'a> {
     without_room: BTreeSet<usize>,
 }
 
-#[derive(Clone, Copy)]
-struct Mover<'a> {
-    memory_id: MemoryId,
-    began: i64,
-    leaves: Option<&'a str>,
-    takes: Option<&'a MemoryPath>,
-}
-
 impl<'a> PathMoves<'a> {
     fn of(read: &'a UndoRead, steps: &[PlannedStep<'a>]) -> Self {
-        let movers = steps.iter().map(|step| {
-            let memory = step.memory;
-            let takes = memory.moves_to().filter(|_| step.is_made());
-            let is_leaving = takes.is_some() || step.action == UndoAction::Deleted;
-            let leaves = memory.live.as_ref().filter(|_| is_leaving).map(|head| head.path.as_str());
-            Mover { memory_id: memory.memory_id, began: memory.began, leaves, takes }
-        });
-        let steps: Vec<_> = movers.collect();
-        let leaving = steps.iter().filter(|mover| mover.leaves.is_some());
+        let leaving = steps.iter().filter(|step| step.leaves().is_some());
         let mut wanted = BTreeMap::<_, Vec<_>>::new();
-        for (place, mover) in steps.iter().enumerate() {
-            if let Some(path) = mover.takes {
+        for (place, step) in steps.iter().enumerate() {
+            if let Some(path) = step.takes() {
                 wanted.entry(path.as_str()).or_default().push(place);
             }
         }
         Self {
             read,
-            leaving: leaving.map(|mover| mover.memory_id).collect(),
-            left: steps.iter().filter_map(|mover| mover.leaves).collect(),
+            leaving: leaving.map(|step| step.memory.memory_id).collect(),
+            left: steps.iter().filter_map(PlannedStep::leaves).collect(),
             wanted,
             taken: BTreeMap::new(),
             without_room: BTreeSet::new(),
-            steps,
+            steps: steps.to_vec(),
         }
     }
 
     /// The steps whose memories cannot get their paths.
     fn without_room(mut self) -> BTreeSet<usize> {
         let mut movers: Vec<_> =
-            (0..self.steps.len()).filter(|place| self.steps[*place].takes.is_some()).collect();
+            (0..self.steps.len()).filter(|place| self.steps[*place].takes().is_some()).collect();
         self.settle(self.wanted.keys().copied().collect());
-        movers.sort_by_key(|place| (-self.steps[*place].began, self.steps[*place].memory_id));
+        movers.sort_by_key(|place| {
+            let memory = self.steps[*place].memory;
+            (-memory.began, memory.memory_id)
+        });
         for place in movers {
-            let Some(path) = self.steps[place].takes.filter(|_| !self.without_room.contains(&place)) else {
+            let Some(path) = self.steps[place].takes().filter(|_| !self.without_room.contains(&place)) else {
                 continue;
             };
             if self.is_taken(path) {
@@ -267,7 +265,7 @@ impl<'a> PathMoves<'a> {
     fn settle(&mut self, mut paths: Vec<&'a str>) {
         while let Some(path) = paths.pop() {
             let first = self.wanted.get(path).and_then(|places| places.first());
-            let takes = first.and_then(|place| self.steps[*place].takes);
+            let takes = first.and_then(|place| self.steps[*place].takes());
             if takes.is_some_and(|path| self.is_held(path)) {
                 for place in self.wanted.remove(path).unwrap_or_default() {
                     paths.extend(self.skip(place));
@@ -278,17 +276,17 @@ impl<'a> PathMoves<'a> {
 
     /// The memory of the step stays where it is. Returns the paths that this may concern.
     fn skip(&mut self, place: usize) -> Vec<&'a str> {
-        let Mover { memory_id, leaves, takes, .. } = self.steps[place];
+        let step = self.steps[place];
         if !self.without_room.insert(place) {
             return Vec::new();
         }
-        self.leaving.remove(&memory_id);
-        if let Some(path) = takes
+        self.leaving.remove(&step.memory.memory_id);
+        if let Some(path) = step.takes()
             && self.taken.get(path.as_str()) == Some(&place)
         {
             self.taken.remove(path.as_str());
         }
-        let Some(path) = leaves else {
+        let Some(path) = step.leaves() else {
             return Vec::new();
         };
         self.left.remove(path);
