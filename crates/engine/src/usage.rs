@@ -6,8 +6,8 @@ use std::time::Duration;
 use keepsake_core::schemas::{DailyUsageType, MemoryStoreUsageType};
 use keepsake_core::{Actor, Limits, ObjectKind, StoreId, Surface, Timestamp};
 use keepsake_index::{
-    DayOfUse, Expiry, Life, LiveMemory, MemoryUse, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage,
-    UseNumbers, UsedStore,
+    DayOfUse, Expiry, Life, MemoryUse, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UseNumbers,
+    UsedStore,
 };
 use serde::{Serialize, Serializer};
 use utoipa::ToSchema;
@@ -282,18 +282,18 @@ impl Usage {
         Ok(stores.map(|(store_id, memories)| self.outlook(principal, *store_id, memories)).collect())
     }
 
-    fn outlook(&self, principal: &Principal, store_id: StoreId, memories: &[LiveMemory]) -> Outlook {
+    fn outlook(&self, principal: &Principal, store_id: StoreId, memories: &[(Life, Expiry)]) -> Outlook {
         let (soon, limits) = (self.context.now().plus(SOON), &principal.limits);
         let mut outlook = Outlook { looked_at: memories.len() as u64, expire_soon: 0, never_read: 0 };
         // The store's own period, with each of its memories.
-        let Some(LiveMemory { expiry, .. }) = memories.first() else {
+        let Some((_, expiry)) = memories.first() else {
             return outlook;
         };
         let expiry = expiry.or_tenants(limits.unused_period_secs(), limits.period_set_at);
-        for LiveMemory { life, was_read, .. } in memories {
+        for (life, _) in memories {
             let (noted, expires_at) = self.noted_and_expiry(principal, store_id, expiry, *life);
             outlook.expire_soon += u64::from(expires_at.is_some_and(|at| at <= soon));
-            outlook.never_read += u64::from(!was_read && noted.is_none());
+            outlook.never_read += u64::from(life.active_at.is_none() && noted.is_none());
         }
         outlook
     }
@@ -367,8 +367,7 @@ impl Usage {
     ) -> MemoryUse {
         let MemoryUse { memory_id, is_pinned, expires_at, last_written_at, .. } = memory;
         let active_at = memory.last_accessed_at.max(memory.active_at);
-        let alive_at = active_at.map_or(last_written_at, |at| at.max(last_written_at));
-        let life = Life { memory_id, is_pinned, expires_at, alive_at };
+        let life = Life { memory_id, is_pinned, expires_at, updated_at: last_written_at, active_at };
         let (noted, expires_at) = self.noted_and_expiry(principal, store_id, expiry, life);
         memory.expires_at = expires_at;
         if let Some((at, by)) = noted
@@ -388,7 +387,7 @@ impl Usage {
         life: Life,
     ) -> (Option<(Timestamp, Actor)>, Option<Timestamp>) {
         let noted = self.access.noted(principal.tenant_id, store_id, life.memory_id);
-        let alive_at = noted.as_ref().map_or(life.alive_at, |(at, _)| life.alive_at.max(*at));
+        let alive_at = noted.as_ref().map_or(life.alive_at(), |(at, _)| life.alive_at().max(*at));
         (noted, expiry.earliest(alive_at, life.expires_at).filter(|_| !life.is_pinned))
     }
 }

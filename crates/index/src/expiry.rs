@@ -120,8 +120,10 @@ pub struct Life {
     pub memory_id: MemoryId,
     pub is_pinned: bool,
     pub expires_at: Option<Timestamp>,
-    /// The latest read, write or restoration, as far as it is flushed.
-    pub alive_at: Timestamp,
+    /// When its path, content or existence last changed.
+    pub updated_at: Timestamp,
+    /// The latest sign of life recorded with a read; `None`: it was never read.
+    pub active_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -133,13 +135,18 @@ pub struct DueMemory {
 }
 
 impl Life {
+    /// The latest read, write or restoration, as far as it is flushed.
+    pub fn alive_at(&self) -> Timestamp {
+        self.active_at.map_or(self.updated_at, |active_at| self.updated_at.max(active_at))
+    }
+
     pub fn is_due(&self, now: Timestamp) -> bool {
         !self.is_pinned && self.expires_at.is_some_and(|expires_at| expires_at <= now)
     }
 
     /// Whether the memory was unused for its period by `until`.
     pub fn is_over(&self, expiry: Expiry, until: Timestamp) -> bool {
-        let ends_at = expiry.ends_at(self.alive_at);
+        let ends_at = expiry.ends_at(self.alive_at());
         !self.is_pinned && ends_at.is_some_and(|ends_at| ends_at <= until)
     }
 }
@@ -204,7 +211,10 @@ pub struct UnusedMemories(pub(crate) Database);
 
 struct EffectivePeriod(Expiry);
 
-from_row!(DueMemory { expires_at, tenant_id, store_id, memory_id });
+from_row! {
+    DueMemory { expires_at, tenant_id, store_id, memory_id }
+    Life { memory_id, is_pinned = "pinned", expires_at, updated_at, active_at }
+}
 
 impl FromRow for EffectivePeriod {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
@@ -224,30 +234,16 @@ impl FromRow for IdleStore {
     }
 }
 
-impl FromRow for Life {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            memory_id: row.get("memory_id")?,
-            is_pinned: row.get("pinned")?,
-            expires_at: row.get("expires_at")?,
-            alive_at: alive_at(row.get("updated_at")?, row.get("active_at")?),
-        })
-    }
-}
-
 impl From<&Memory> for Life {
     fn from(memory: &Memory) -> Self {
         Self {
             memory_id: memory.head.memory_id,
             is_pinned: memory.is_pinned,
             expires_at: memory.expires_at,
-            alive_at: alive_at(memory.updated_at, memory.active_at),
+            updated_at: memory.updated_at,
+            active_at: memory.active_at,
         }
     }
-}
-
-fn alive_at(updated_at: Timestamp, active_at: Option<Timestamp>) -> Timestamp {
-    active_at.map_or(updated_at, |active_at| updated_at.max(active_at))
 }
 
 impl UnusedMemories {

@@ -119,7 +119,7 @@ pub use upkeep::{
     CallKey, CountedPlace, Counter, NamedBlob, Prunable, PrunedCalls, Recount, StoreCount, StoreCounters,
     TenantCount, Upkeep,
 };
-pub use usage::{LiveMemory, MemoryUse, StoreUsage, Usage};
+pub use usage::{MemoryUse, StoreUsage, Usage};
 pub use versions::Versions;
 
 /// The metadata of all tenants in one database; cheap to clone.

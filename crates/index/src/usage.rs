@@ -123,15 +123,6 @@ pub struct MemoryUse {
     pub active_at: Option<Timestamp>,
 }
 
-/// A live memory, and what its store says about its expiry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LiveMemory {
-    pub life: Life,
-    pub was_read: bool,
-    /// The expiry by the store's own period.
-    pub expiry: Expiry,
-}
-
 #[derive(Debug, Clone)]
 pub struct Usage(pub(crate) Database);
 
@@ -169,10 +160,9 @@ impl FromRow for MemoryUse {
     }
 }
 
-impl FromRow for LiveMemory {
+impl FromRow for (Life, Expiry) {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let active_at: Option<Timestamp> = row.get("active_at")?;
-        Ok(Self { life: row.read()?, was_read: active_at.is_some(), expiry: row.read()? })
+        Ok((row.read()?, row.read()?))
     }
 }
 
@@ -203,14 +193,14 @@ impl Usage {
         Ok(usage)
     }
 
-    /// The first `limit` live memories of each of these stores, by path; none of a store that is
-    /// deleted.
+    /// The first `limit` live memories of each of these stores, by path, with the expiry by the
+    /// store's own period; none of a store that is deleted.
     pub async fn first_memories(
         &self,
         tenant_id: TenantId,
         store_ids: &[StoreId],
         limit: u32,
-    ) -> Result<Vec<Vec<LiveMemory>>, IndexError> {
+    ) -> Result<Vec<Vec<(Life, Expiry)>>, IndexError> {
         let mut tx = self.0.read("first_memories", Role::Tenant(tenant_id)).await?;
         let mut found = Vec::with_capacity(store_ids.len());
         for store_id in store_ids {

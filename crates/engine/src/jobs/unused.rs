@@ -207,7 +207,7 @@ impl UnusedMemories<'_> {
         idle.after = Some(last.memory_id);
         let (over, on): (Vec<_>, Vec<_>) =
             lives.into_iter().partition(|life| life.is_over(store.expiry, self.until));
-        let alive_at = on.iter().map(|life| life.alive_at).min();
+        let alive_at = on.iter().map(Life::alive_at).min();
         let idle_since = alive_at.map_or(idle_since, |alive_at| alive_at.min(idle_since));
         idle.idle_since = Some(idle_since);
         idle.over = over;
