@@ -168,7 +168,7 @@ pub use usage::{
     DailyUseQuery, DailyUseReport, Outlook, StoreUsageReport, Usage, UseOfDay, UseOfStore, date_of,
 };
 pub use verify::{Problem, Verification, Verifier};
-pub use versions::{MemoryDeletion, ShownVersion, VersionQuery, Versions};
+pub use versions::{ShownVersion, VersionQuery, Versions};
 pub use work::{RequestShares, holding};
 
 #[derive(Debug, Clone)]

@@ -4,26 +4,25 @@
 //! blob and increments the store's purge epoch, so that every cache drops its
 //! entries. The blob is removed afterwards; if that fails, it stays queued.
 
-mod deletions;
-
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::actor::ActorKind;
 use keepsake_core::{BlobKey, MemoryId, ObjectKind, StoreId, TenantId, Timestamp, VersionId};
 use keepsake_index::{
-    DeletionReason, DueDeletion, Operation, RedactionOutcome, Scope, StoreState, Version, VersionListing,
+    DeletionReason, DueDeletion, MemoryDeletion, Operation, RedactionOutcome, Scope, StoreState, Version,
+    VersionListing,
 };
 use serde::Serialize;
 
 use crate::content::ContentLoss;
 use crate::cursor::Query;
 use crate::memories::View;
+use crate::request_fields::parse_path;
 use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal};
-
-pub use deletions::MemoryDeletion;
 
 const FETCHES_AT_ONCE: usize = 10;
 
@@ -180,6 +179,37 @@ impl Versions {
             version.has_moved_from(before).then(|| (version.version_id, before.clone()))
         });
         Ok(moved.collect())
+    }
+
+    /// Lists the memories that were deleted and can be restored, the last deleted first. With a path, only memories
+    /// that were deleted there.
+    #[tracing::instrument(name = "engine.deletions", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
+    pub async fn deletions(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        path: Option<&str>,
+        page: &PageRequest,
+    ) -> Result<Page<MemoryDeletion>, EngineError> {
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
+        let path = path.map(parse_path).transpose()?;
+        let limit = page.limit(false)?;
+        let identity = Query::filtered("deletions", principal.tenant_id, &(store_id, &path))?;
+        let cursors = &self.context.cursors;
+        let before = cursors.after(identity, page).await?;
+        // Deletions of memories that cannot be restored are read, too.
+        let _slot = self.pages.take(principal.tenant_id).await?;
+        let versions = &self.context.index.versions;
+        // One more item shows whether there is another page.
+        let found =
+            versions.deletions(principal.tenant_id, store_id, path.as_ref(), before, limit + 1).await?;
+        let found = found.ok_or(EngineError::NotFound(ObjectKind::Store))?;
+        let found = cursors.page(identity, found, limit, |deletion| deletion.seq).await?;
+        let kept_for = Duration::from_secs(principal.limits.version_retention_secs);
+        Ok(found.map(|deletion| MemoryDeletion {
+            restorable_until: deletion.deleted_at.plus(kept_for),
+            ..deletion
+        }))
     }
 
     /// Lists the other versions of the store with the same content, newest

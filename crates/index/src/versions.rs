@@ -1,13 +1,13 @@
 //! The history of a store: look-ups and lists of its versions.
 
 use futures::future::BoxFuture;
-use keepsake_core::schemas::MemoryChangeType;
+use keepsake_core::schemas::{MemoryChangeType, MemoryDeletionType};
 use keepsake_core::{ContentHash, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::AssertSqlSafe;
 
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
-use crate::model::{Deletion, Operation, StoreState, StoredContent, Version, VersionListing};
+use crate::model::{MemoryDeletion, Operation, StoreState, StoredContent, Version, VersionListing};
 
 /// The columns of a [`Version`].
 pub(crate) const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
@@ -53,9 +53,8 @@ const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
 
 /// The deletions before `$3` of memories that are still deleted and whose last content is kept; with a
 /// path in `$4`, only the deletions of memories at this path.
-const DELETIONS: &str = "SELECT v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, \
-        b.blob_id, b.size_bytes, b.sha256, v.created_at, v.actor_type, v.actor_id, \
-        v.redacted_at, v.redacted_by_type, v.redacted_by, v.undoes, b.version_id AS restorable \
+const DELETIONS: &str = "SELECT v.seq, v.version_id, v.store_id, v.memory_id, v.path, b.size_bytes, b.sha256, \
+        v.created_at, v.actor_type, v.actor_id, b.version_id AS restorable \
     FROM version v \
     JOIN memory m ON m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = v.memory_id \
     JOIN version b ON b.tenant_id = $1 AND b.store_id = $2 AND b.seq = v.prev_seq \
@@ -103,9 +102,23 @@ impl FromRow for Version {
     }
 }
 
-impl FromRow for Deletion {
+impl FromRow for MemoryDeletion {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self { version: row.read()?, restorable: row.get("restorable")? })
+        let deleted_at = row.get("created_at")?;
+        Ok(Self {
+            r#type: MemoryDeletionType,
+            memory_store_id: row.get("store_id")?,
+            memory_id: row.get("memory_id")?,
+            path: row.get("path")?,
+            deletion_version_id: row.get("version_id")?,
+            memory_version_id: row.get("restorable")?,
+            content_size_bytes: row.get("size_bytes")?,
+            content_sha256: row.get("sha256")?,
+            deleted_at,
+            deleted_by: row.actor(["actor_type", "actor_id"])?,
+            restorable_until: deleted_at,
+            seq: row.get("seq")?,
+        })
     }
 }
 
@@ -168,7 +181,7 @@ impl Versions {
         path: Option<&MemoryPath>,
         before: Option<i64>,
         limit: u32,
-    ) -> Result<Option<Vec<Deletion>>, IndexError> {
+    ) -> Result<Option<Vec<MemoryDeletion>>, IndexError> {
         let store = (tenant_id, store_id);
         let mut tx = self.0.read("deletions", Role::Tenant(tenant_id)).await?;
         if tx.query(STATE).bind(store).optional::<StateRow>().await?.is_none() {

@@ -2,8 +2,8 @@
 
 use askama::Template;
 use keepsake_core::{MemoryPath, StoreId, words};
-use keepsake_engine::{MemoryDeletion, View};
-use keepsake_index::Store;
+use keepsake_engine::View;
+use keepsake_index::{MemoryDeletion, Store};
 
 use super::memory::href_of;
 use super::undo::undo_of;

@@ -4,8 +4,8 @@ use std::collections::{HashMap, HashSet};
 
 use askama::Template;
 use keepsake_core::{MemoryId, MemoryPath, StoreId, VersionId};
-use keepsake_engine::{MemoryDeletion, PageRequest, ShownVersion, VersionQuery, View};
-use keepsake_index::{Operation, Scope, Store};
+use keepsake_engine::{PageRequest, ShownVersion, VersionQuery, View};
+use keepsake_index::{MemoryDeletion, Operation, Scope, Store};
 
 use super::OfMemory;
 use super::choices::{ChoiceField, Choices, actor_in_form, actor_of};

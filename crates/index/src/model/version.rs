@@ -1,8 +1,8 @@
 //! Versions: changes of memories, their authors, and redactions.
 
 use keepsake_core::actor::{ActorKind, VersionActor};
-use keepsake_core::schemas::MemoryChangeType;
-use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, Timestamp, VersionId};
+use keepsake_core::schemas::{MemoryChangeType, MemoryDeletionType};
+use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, StoreId, Timestamp, VersionId};
 use serde::{Deserialize, Serialize, Serializer};
 use utoipa::ToSchema;
 
@@ -97,13 +97,36 @@ pub struct VersionListing {
     pub limit: u32,
 }
 
-/// A memory that was deleted and not restored since.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Deletion {
-    /// The version that deleted it, but with the content that the memory had.
-    pub version: Version,
-    /// The version before, which a restoration brings back.
-    pub restorable: VersionId,
+/// A memory that was deleted and can be restored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+pub struct MemoryDeletion {
+    #[schema(inline)]
+    pub r#type: MemoryDeletionType,
+    pub memory_store_id: StoreId,
+    pub memory_id: MemoryId,
+    /// The path that the memory had.
+    #[schema(required)]
+    pub path: Option<MemoryPath>,
+    /// The version that recorded the deletion.
+    pub deletion_version_id: VersionId,
+    /// The version before; restore it to bring the memory back.
+    pub memory_version_id: VersionId,
+    /// The size of the content that the memory had.
+    #[schema(required)]
+    pub content_size_bytes: Option<u64>,
+    /// The hash of the content that the memory had.
+    #[schema(required)]
+    pub content_sha256: Option<ContentHash>,
+    pub deleted_at: Timestamp,
+    /// Null for a job or the operator.
+    #[schema(value_type = Option<VersionActor>, required)]
+    pub deleted_by: Option<Actor>,
+    /// From then on, a job removes the memory with its versions.
+    // As it is read: when it was deleted.
+    pub restorable_until: Timestamp,
+    /// The place of the deletion among the changes of the store.
+    #[serde(skip)]
+    pub seq: i64,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

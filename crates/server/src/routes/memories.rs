@@ -7,9 +7,9 @@ use std::sync::Arc;
 use axum::http::HeaderMap;
 use keepsake_core::{ContentHash, DirPath, MemoryId, MemoryPath, StoreId, Timestamp};
 use keepsake_engine::{
-    MemoryDeletion, MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory,
-    ShownPastMemory, View,
+    MemoryEdit, MemoryQuery, MemoryReceipt, NewMemory, ShownItem, ShownMemory, ShownPastMemory, View,
 };
+use keepsake_index::MemoryDeletion;
 use serde::Serialize;
 use utoipa::ToSchema;
 
