@@ -164,9 +164,7 @@ pub use undo::{
     CreatedAt, LaterChange, MemoryUndo, StoreRestoration, UndoAction, UndoCounts, UndoRefusal, UndoRequest,
     UndoSkipReason, UndoStatus, UndoneMemory, Undos,
 };
-pub use usage::{
-    DailyUseQuery, DailyUseReport, Outlook, StoreUsageReport, Usage, UseOfDay, UseOfStore, date_of,
-};
+pub use usage::{DailyUseQuery, DailyUseReport, Outlook, StoreUsageReport, Usage};
 pub use verify::{Problem, Verification, Verifier};
 pub use versions::{ShownVersion, VersionQuery, Versions};
 pub use work::{RequestShares, holding};

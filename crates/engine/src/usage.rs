@@ -4,17 +4,17 @@
 use std::time::Duration;
 
 use keepsake_core::schemas::{DailyUsageType, MemoryStoreUsageType};
-use keepsake_core::{Actor, Limits, ObjectKind, StoreId, Surface, Timestamp};
+use keepsake_core::{Actor, Limits, ObjectKind, StoreId, Timestamp};
 use keepsake_index::{
-    DayOfUse, Expiry, Life, MemoryUse, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UseNumbers,
-    UsedStore,
+    Expiry, Life, MemoryUse, MostUsed, SESSION_KEEPS_FOR, Scope, Store, TenantUsage, UseOfDay, UseOfStore,
+    as_date,
 };
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::request_fields::invalid;
 use crate::shared::service;
-use crate::use_counts::{MICROS_PER_DAY, day_of};
+use crate::use_counts::day_of;
 use crate::{EngineError, PageRequest, Principal, Stores};
 
 /// The usage of a store.
@@ -79,18 +79,6 @@ const SOON: Duration = Duration::from_hours(7 * 24);
 /// Memories of a store that an outlook looks at.
 const LOOKED_AT: u32 = 200;
 
-/// A day since 1970 as `2023-11-14`.
-pub fn date_of(day: i64) -> String {
-    let mut text = Timestamp::from_micros(day.saturating_mul(MICROS_PER_DAY)).to_rfc3339();
-    text.truncate("2023-11-14".len());
-    text
-}
-
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
-fn as_date<S: Serializer>(day: &i64, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(&date_of(*day))
-}
-
 /// Which daily use is reported.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct DailyUseQuery {
@@ -139,56 +127,6 @@ pub struct DailyUseReport {
     pub most_written: Vec<UseOfStore>,
     /// The stores with the most refusals and conflicts, at most ten.
     pub most_refused: Vec<UseOfStore>,
-}
-
-/// The use of a day at one place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = DailyUsageCount)]
-pub struct UseOfDay {
-    /// The day (UTC).
-    #[serde(rename = "date", serialize_with = "as_date")]
-    #[schema(value_type = String, format = Date, examples("2026-01-30"))]
-    pub day: i64,
-    pub surface: Surface,
-    /// How often a version was shown.
-    pub reads: u64,
-    /// How many versions were written.
-    pub writes: u64,
-    /// How many changes were refused.
-    pub refusals: u64,
-    /// How many changes came after another one.
-    pub conflicts: u64,
-}
-
-/// The use of a store.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
-#[schema(as = DailyUsageStore)]
-pub struct UseOfStore {
-    #[serde(rename = "memory_store_id")]
-    pub store_id: StoreId,
-    pub name: String,
-    /// How often a version was shown.
-    pub reads: u64,
-    /// How many versions were written.
-    pub writes: u64,
-    /// How many changes were refused.
-    pub refusals: u64,
-    /// How many changes came after another one.
-    pub conflicts: u64,
-}
-
-impl From<DayOfUse> for UseOfDay {
-    fn from(DayOfUse { day, surface, numbers }: DayOfUse) -> Self {
-        let UseNumbers { reads, writes, refusals, conflicts } = numbers;
-        Self { day, surface, reads, writes, refusals, conflicts }
-    }
-}
-
-impl From<UsedStore> for UseOfStore {
-    fn from(UsedStore { store_id, name, numbers }: UsedStore) -> Self {
-        let UseNumbers { reads, writes, refusals, conflicts } = numbers;
-        Self { store_id, name, reads, writes, refusals, conflicts }
-    }
 }
 
 service!(pub Usage(shared) { stores: Stores = Stores::new(shared) });
@@ -342,7 +280,7 @@ impl Usage {
         let data = daily_use.since(tenant_id, only, first_day).await?;
         let most = |by| daily_use.most_used(tenant_id, only, first_day, by, MAX_STORES);
         let (most_written, most_refused) = (most(MostUsed::Written).await?, most(MostUsed::Refused).await?);
-        let sum = |number: fn(&UseNumbers) -> u64| data.iter().map(|day| number(&day.numbers)).sum::<u64>();
+        let sum = |number: fn(&UseOfDay) -> u64| data.iter().map(number).sum::<u64>();
         Ok(DailyUseReport {
             r#type: DailyUsageType,
             first_day,
@@ -351,9 +289,9 @@ impl Usage {
             writes: sum(|use_of| use_of.writes),
             refusals: sum(|use_of| use_of.refusals),
             conflicts: sum(|use_of| use_of.conflicts),
-            data: data.into_iter().map(UseOfDay::from).collect(),
-            most_written: most_written.into_iter().map(UseOfStore::from).collect(),
-            most_refused: most_refused.into_iter().map(UseOfStore::from).collect(),
+            data,
+            most_written,
+            most_refused,
         })
     }
 

@@ -4,14 +4,12 @@
 //! bounded, and divided among the tenants: what exceeds the bound is dropped.
 
 use keepsake_core::{StoreId, Surface, TenantId, Timestamp};
-use keepsake_index::{CountedUse, UseNumbers};
+use keepsake_index::{CountedUse, MICROS_PER_DAY, UseNumbers};
 use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::flush_batches::{Batch, Batches};
 use crate::tenant_entries::TenantEntries;
-
-pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// `None`: all stores of the tenant.
 type Place = (Option<StoreId>, i64, Surface);

@@ -5,15 +5,19 @@
 
 use std::ops::AddAssign;
 
-use keepsake_core::{StoreId, Surface, TenantId};
+use keepsake_core::{StoreId, Surface, TenantId, Timestamp};
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
+use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access_times::LOCK_STORES;
 use crate::database::{Database, Role, from_row};
 use crate::numbers::{hex, signed};
 use crate::{FlushedBatch, IndexError};
+
+pub const MICROS_PER_DAY: i64 = 86_400_000_000;
 
 /// Stands for the whole tenant in the key of a row.
 const WHOLE_TENANT: StoreId = StoreId::from_uuid(Uuid::nil());
@@ -115,27 +119,57 @@ pub struct CountedUse {
     pub numbers: UseNumbers,
 }
 
-/// The use of one day, at one place.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DayOfUse {
-    /// The day, in days since 1970 (UTC).
+/// The use of a day at one place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = DailyUsageCount)]
+pub struct UseOfDay {
+    /// The day (UTC).
+    #[serde(rename = "date", serialize_with = "as_date")]
+    #[schema(value_type = String, format = Date, examples("2026-01-30"))]
     pub day: i64,
     pub surface: Surface,
-    pub numbers: UseNumbers,
+    /// How often a version was shown.
+    pub reads: u64,
+    /// How many versions were written.
+    pub writes: u64,
+    /// How many changes were refused.
+    pub refusals: u64,
+    /// How many changes came after another one.
+    pub conflicts: u64,
 }
 
-/// The use of a store over some days.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct UsedStore {
+/// The use of a store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = DailyUsageStore)]
+pub struct UseOfStore {
+    #[serde(rename = "memory_store_id")]
     pub store_id: StoreId,
     pub name: String,
-    pub numbers: UseNumbers,
+    /// How often a version was shown.
+    pub reads: u64,
+    /// How many versions were written.
+    pub writes: u64,
+    /// How many changes were refused.
+    pub refusals: u64,
+    /// How many changes came after another one.
+    pub conflicts: u64,
 }
 
 from_row! {
-    UseNumbers { reads, writes, refusals, conflicts }
-    DayOfUse { day, surface; numbers }
-    UsedStore { store_id, name; numbers }
+    UseOfDay { day, surface, reads, writes, refusals, conflicts }
+    UseOfStore { store_id, name, reads, writes, refusals, conflicts }
+}
+
+/// A day since 1970 as `2023-11-14`.
+pub fn date_of(day: i64) -> String {
+    let mut text = Timestamp::from_micros(day.saturating_mul(MICROS_PER_DAY)).to_rfc3339();
+    text.truncate("2023-11-14".len());
+    text
+}
+
+/// For serde: [`date_of`] a day.
+pub fn as_date<S: Serializer>(day: &i64, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(&date_of(*day))
 }
 
 #[derive(Debug, Clone)]
@@ -165,7 +199,7 @@ impl DailyUse {
         tenant_id: TenantId,
         only: Option<&[StoreId]>,
         day: i64,
-    ) -> Result<Vec<DayOfUse>, IndexError> {
+    ) -> Result<Vec<UseOfDay>, IndexError> {
         let mut tx = self.0.read("daily_use", Role::Tenant(tenant_id)).await?;
         let days = match only {
             None => tx.query(OF_TENANT).bind((tenant_id, WHOLE_TENANT, day)).all().await?,
@@ -198,7 +232,7 @@ impl DailyUse {
         day: i64,
         by: MostUsed,
         limit: u32,
-    ) -> Result<Vec<UsedStore>, IndexError> {
+    ) -> Result<Vec<UseOfStore>, IndexError> {
         let text = most_used(only.map_or(NEWEST_ROWS, |_| ROWS_OF_STORES), by);
         let mut tx = self.0.read("most_used_stores", Role::Tenant(tenant_id)).await?;
         let query = tx.query_with_lists(&text).bind((tenant_id, day, limit, WHOLE_TENANT));

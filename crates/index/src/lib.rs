@@ -65,7 +65,9 @@ pub use commit::{
 };
 pub use contents::{Contents, KeptContent};
 pub use credentials::Credentials;
-pub use daily_use::{CountedUse, DailyUse, DayOfUse, MostUsed, UseNumbers, UsedStore};
+pub use daily_use::{
+    CountedUse, DailyUse, MICROS_PER_DAY, MostUsed, UseNumbers, UseOfDay, UseOfStore, as_date, date_of,
+};
 pub use database::DiskState;
 use database::{Backend, Database};
 pub use embeddings::{

@@ -8,10 +8,9 @@ use std::collections::{BTreeMap, HashMap};
 use askama::Template;
 use keepsake_core::{Actor, MemoryId, StoreId, Surface, Timestamp, words};
 use keepsake_engine::{
-    DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, UseOfDay, VersionQuery,
-    date_of,
+    DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, VersionQuery,
 };
-use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store};
+use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store, UseOfDay, date_of};
 
 use super::choices::actor_in_form;
 use super::sessions::title_of;

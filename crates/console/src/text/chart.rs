@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use keepsake_core::words;
-use keepsake_engine::date_of;
+use keepsake_index::date_of;
 
 use super::markup::Markup;
 

@@ -1,7 +1,7 @@
 //! Upkeep: recounts beside commits, pages of jobs, and pruning of old rows.
 
 use keepsake_core::Surface;
-use keepsake_index::{CountedUse, DayOfUse, FlushedBatch, MostUsed, Prunable, UseNumbers};
+use keepsake_index::{CountedUse, FlushedBatch, MICROS_PER_DAY, MostUsed, Prunable, UseNumbers, UseOfDay};
 use serde_json::json;
 
 use crate::deletions::purge_store;
@@ -148,7 +148,7 @@ pub(crate) async fn old_job_runs_replicas_and_codes_are_pruned(place: Place) {
 }
 
 pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Place) {
-    const DAY: i64 = NOW.as_micros() / 86_400_000_000;
+    const DAY: i64 = NOW.as_micros() / MICROS_PER_DAY;
     let (sibling, stranger) = (place.sibling().await, place.stranger().await);
     let daily = &place.index.daily_use;
     let numbers = |[reads, writes]: [u64; 2]| UseNumbers { reads, writes, refusals: reads, conflicts: 0 };
@@ -169,7 +169,14 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
         ];
         daily.add(batch(id), &counts).await.unwrap();
     }
-    let used = |day, surface, uses| DayOfUse { day, surface, numbers: numbers(uses) };
+    let used = |day, surface, [reads, writes]: [u64; 2]| UseOfDay {
+        day,
+        surface,
+        reads,
+        writes,
+        refusals: reads,
+        conflicts: 0,
+    };
     let since = async |only: Option<&[StoreId]>| daily.since(place.tenant_id, only, DAY - 400).await.unwrap();
     let both = [place.store_id, sibling.store_id];
     let old = used(DAY - 400, Surface::Mcp, [10, 2]);
