@@ -7,7 +7,9 @@ use keepsake_core::{MemoryId, MemoryPath, ObjectKind, SessionId, StoreId, Timest
 use keepsake_index::{
     MemoryReader, MemoryTarget, ReadVersions, ReaderCounts, ReaderPage, ReaderPlace, Scope, Target,
 };
+use serde::Serialize;
 use tracing::Instrument;
+use utoipa::ToSchema;
 
 use crate::cursor::{Place, Query};
 use crate::shared::service;
@@ -27,13 +29,20 @@ pub struct ReaderQuery {
 }
 
 /// A page of readers.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = MemoryReaderList)]
 pub struct ReaderList {
-    pub page: Page<MemoryReader>,
-    /// Every read since this time is included, unless its version was removed; `None`: reads
-    /// are not recorded.
+    #[serde(rename = "data")]
+    pub items: Vec<MemoryReader>,
+    /// Send it as `page` to get the next page; null: this is the last page.
+    #[serde(rename = "next_page")]
+    #[schema(required)]
+    pub next: Option<String>,
+    /// No read since this time is missing, unless its version was removed; null: reads are not
+    /// recorded.
+    #[schema(required)]
     pub complete_from: Option<Timestamp>,
-    /// Every read before this time is included.
+    /// No read before this time is missing.
     pub complete_through: Timestamp,
 }
 
@@ -178,9 +187,9 @@ impl Readers {
     ) -> Result<ReaderList, EngineError> {
         let records = principal.limits.read_retention_secs > 0;
         let place = |reader: &MemoryReader| ReaderPlace::from(reader);
-        let page = self.context.cursors.page(identity, found.readers, limit, place).await?;
+        let Page { items, next } = self.context.cursors.page(identity, found.readers, limit, place).await?;
         let recorded_from = found.recorded_from.filter(|_| records);
         let complete_from = recorded_from.map(|from| from.max(lost_before.unwrap_or(from)));
-        Ok(ReaderList { page, complete_from, complete_through })
+        Ok(ReaderList { items, next, complete_from, complete_through })
     }
 }

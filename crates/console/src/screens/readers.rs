@@ -88,7 +88,7 @@ async fn show(
         Some(store_id) => Some(caller.engine.stores.get(&caller.principal, store_id).await?),
         None => None,
     };
-    let readers = &found.page.items;
+    let readers = &found.items;
     let sessions: Vec<_> =
         readers.iter().filter_map(|reader| reader.session_id.map(Actor::Session)).collect();
     let actors = readers.iter().map(|reader| &reader.actor).chain(&sessions).collect();
@@ -100,9 +100,9 @@ async fn show(
         is_recorded: found.complete_from.is_some(),
         complete_from: frame.time_or(found.complete_from, "never"),
         complete_through: frame.time(found.complete_through),
-        readers: found.page.items,
+        readers: found.items,
         people,
-        pager: caller.query.pager(found.page.next),
+        pager: caller.query.pager(found.next),
         frame,
     })
 }

@@ -7,13 +7,18 @@ use utoipa::ToSchema;
 
 use super::position::Scoring;
 
-/// A page of hits, the best first.
-#[derive(Debug, Clone, PartialEq)]
+/// A page of hits.
+#[derive(Debug, Clone, PartialEq, Serialize, ToSchema)]
+#[schema(as = MemorySearchPage)]
 pub struct SearchPage {
+    #[serde(rename = "data")]
     pub items: Vec<SearchHit>,
-    /// Cursor of the next page; `None`: this is the last page.
+    /// Send it as `page` to get the next page; null: this is the last page.
+    #[serde(rename = "next_page")]
+    #[schema(required)]
     pub next: Option<String>,
     pub meaning: SearchMeaning,
+    #[serde(skip)]
     pub(crate) scoring: Scoring,
 }
 

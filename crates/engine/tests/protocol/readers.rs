@@ -30,13 +30,13 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
     setup.clock.advance(5 * SECOND);
     setup.read(&memory, View::Full).await;
     let list = readers(&setup).await;
-    assert_eq!(list.page.items[0].count, 1);
+    assert_eq!(list.items[0].count, 1);
     assert_eq!(list.complete_through, flushed_at);
 
     other.engine.replica.flush().await.unwrap();
     let list = readers(&setup).await;
-    assert_eq!((list.page.items.len(), list.complete_through), (1, setup.now()));
-    let reader = &list.page.items[0];
+    assert_eq!((list.items.len(), list.complete_through), (1, setup.now()));
+    let reader = &list.items[0];
     assert_eq!((reader.count, reader.first_read_at, reader.last_read_at), (2, read_at, setup.now()));
     assert!(list.complete_from.is_some_and(|from| from < read_at));
 
@@ -47,7 +47,7 @@ async fn answer_is_complete_through_the_last_flush_of_each_replica(setup: TestEn
     assert_eq!(readers(&setup).await.complete_through, died_at);
     setup.clock.advance(MINUTE);
     let list = readers(&setup).await;
-    assert_eq!((list.page.items[0].count, list.complete_through), (2, setup.now()));
+    assert_eq!((list.items[0].count, list.complete_through), (2, setup.now()));
     assert_eq!(list.complete_from, Some(setup.now()));
     // Prune keeps that in mind; a worker that died lost no reads.
     setup.index.replicas.beat(Uuid::nil(), "worker", setup.now(), setup.now()).await.unwrap();
@@ -81,7 +81,7 @@ async fn each_read_is_written_once_wherever_a_listing_ends(setup: TestEngine) {
         .await;
         reads += 1;
     }
-    assert_eq!(readers(&setup).await.page.items[0].count, reads);
+    assert_eq!(readers(&setup).await.items[0].count, reads);
 }
 
 async fn old_and_surplus_records_are_removed(setup: TestEngine) {
@@ -99,7 +99,7 @@ async fn old_and_surplus_records_are_removed(setup: TestEngine) {
     }
     let kept = async || {
         let mut times: Vec<_> =
-            readers(&tenant).await.page.items.iter().map(|reader| reader.last_read_at).collect();
+            readers(&tenant).await.items.iter().map(|reader| reader.last_read_at).collect();
         times.sort_unstable();
         times
     };
@@ -113,7 +113,7 @@ async fn old_and_surplus_records_are_removed(setup: TestEngine) {
     setup.clock.advance(8 * DAY);
     assert_eq!(tenant.run(PruneReads).await["removed"], 1);
     assert_eq!(kept().await, times[3..]);
-    assert_eq!(readers(&setup).await.page.items.len(), 1, "that of another tenant");
+    assert_eq!(readers(&setup).await.items.len(), 1, "that of another tenant");
 }
 
 /// Has more people read a version than one transaction removes.

@@ -1,43 +1,14 @@
 //! `/v1/memory_stores/{memory_store_id}/readers` and `/v1/sessions/{session_id}/reads`: who was
 //! shown which version
 
-use keepsake_core::{MemoryId, MemoryPath, SessionId, StoreId, Timestamp, VersionId};
+use keepsake_core::{MemoryId, MemoryPath, SessionId, StoreId, VersionId};
 use keepsake_engine::{ReaderList, ReaderQuery};
-use keepsake_index::MemoryReader;
-use serde::Serialize;
-use utoipa::ToSchema;
 
 use super::list::ListPage;
 use crate::answer::{Answer, Json};
 use crate::auth::Caller;
 use crate::path::Path;
 use crate::query::{QueryParams, query_params};
-
-/// A page of readers.
-#[derive(Debug, Serialize, ToSchema)]
-pub(crate) struct MemoryReaderList {
-    data: Vec<MemoryReader>,
-    /// Send it as `page` to get the next page; null: this is the last page.
-    #[schema(required)]
-    next_page: Option<String>,
-    /// No read since this time is missing, unless its version was removed; null: reads are not
-    /// recorded.
-    #[schema(required)]
-    complete_from: Option<Timestamp>,
-    /// No read before this time is missing.
-    complete_through: Timestamp,
-}
-
-impl From<ReaderList> for MemoryReaderList {
-    fn from(list: ReaderList) -> Self {
-        Self {
-            data: list.page.items,
-            next_page: list.page.next,
-            complete_from: list.complete_from,
-            complete_through: list.complete_through,
-        }
-    }
-}
 
 query_params! {
     /// Filters of a listing of readers; several must all be true.
@@ -61,20 +32,20 @@ query_params! {
     path = "/memory_stores/{memory_store_id}/readers",
     operation_id = "memory_readers.list",
     params(ListReaders, ListPage),
-    responses((status = 200, description = "A page of readers.", body = MemoryReaderList)),
+    responses((status = 200, description = "A page of readers.", body = ReaderList)),
 )]
 pub(crate) async fn of_store(
     Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams((params, page)): QueryParams<(ListReaders, ListPage)>,
-) -> Answer<MemoryReaderList> {
+) -> Answer<ReaderList> {
     let query = ReaderQuery {
         memory_id: params.memory_id,
         version_id: params.memory_version_id,
         path: params.path,
         page: page.into(),
     };
-    Ok(Json(engine.readers.of_store(&principal, store_id, &query).await?.into()))
+    Ok(Json(engine.readers.of_store(&principal, store_id, &query).await?))
 }
 
 /// List what a session was shown
@@ -85,12 +56,12 @@ pub(crate) async fn of_store(
     path = "/sessions/{session_id}/reads",
     operation_id = "sessions.reads.list",
     params(ListPage),
-    responses((status = 200, description = "A page of versions with their reader.", body = MemoryReaderList)),
+    responses((status = 200, description = "A page of versions with their reader.", body = ReaderList)),
 )]
 pub(crate) async fn of_session(
     Caller(engine, principal): Caller,
     Path(session_id): Path<SessionId>,
     QueryParams(page): QueryParams<ListPage>,
-) -> Answer<MemoryReaderList> {
-    Ok(Json(engine.readers.of_session(&principal, session_id, &page.into()).await?.into()))
+) -> Answer<ReaderList> {
+    Ok(Json(engine.readers.of_session(&principal, session_id, &page.into()).await?))
 }

@@ -1,9 +1,7 @@
 //! `/v1/memory_stores/{memory_store_id}/search` and `/v1/search`
 
 use keepsake_core::{DirPath, StoreId};
-use keepsake_engine::{PageRequest, SearchHit, SearchMeaning, SearchPage, SearchQuery};
-use serde::Serialize;
-use utoipa::ToSchema;
+use keepsake_engine::{PageRequest, SearchPage, SearchQuery};
 
 use crate::answer::{Answer, Json};
 use crate::auth::Caller;
@@ -54,23 +52,6 @@ impl From<Search> for SearchQuery {
     }
 }
 
-/// A page of hits.
-#[derive(Debug, Serialize, ToSchema)]
-#[schema(as = MemorySearchPage)]
-pub(crate) struct SearchAnswer {
-    data: Vec<SearchHit>,
-    /// Send it as `page` to get the next page; null: this is the last page.
-    #[schema(required)]
-    next_page: Option<String>,
-    meaning: SearchMeaning,
-}
-
-impl From<SearchPage> for SearchAnswer {
-    fn from(page: SearchPage) -> Self {
-        Self { data: page.items, next_page: page.next, meaning: page.meaning }
-    }
-}
-
 /// Search memories
 ///
 /// Searches content and paths by words and by meaning, best match first. A memory can
@@ -82,15 +63,14 @@ impl From<SearchPage> for SearchAnswer {
     path = "/memory_stores/{memory_store_id}/search",
     operation_id = "memories.search",
     params(Search),
-    responses((status = 200, description = "A page of hits.", body = SearchAnswer)),
+    responses((status = 200, description = "A page of hits.", body = SearchPage)),
 )]
 pub(crate) async fn search(
     Caller(engine, principal): Caller,
     Path(store_id): Path<StoreId>,
     QueryParams(params): QueryParams<Search>,
-) -> Answer<SearchAnswer> {
-    let page = engine.search.find(&principal, &[store_id], &params.into()).await?;
-    Ok(Json(page.into()))
+) -> Answer<SearchPage> {
+    Ok(Json(engine.search.find(&principal, &[store_id], &params.into()).await?))
 }
 
 /// Search memory stores
@@ -103,12 +83,11 @@ pub(crate) async fn search(
     path = "/search",
     operation_id = "memory_stores.search",
     params(Search, SearchedStores),
-    responses((status = 200, description = "A page of hits.", body = SearchAnswer)),
+    responses((status = 200, description = "A page of hits.", body = SearchPage)),
 )]
 pub(crate) async fn search_stores(
     Caller(engine, principal): Caller,
     QueryParams((params, SearchedStores { store_ids })): QueryParams<(Search, SearchedStores)>,
-) -> Answer<SearchAnswer> {
-    let page = engine.search.find_everywhere(&principal, &store_ids, &params.into()).await?;
-    Ok(Json(page.into()))
+) -> Answer<SearchPage> {
+    Ok(Json(engine.search.find_everywhere(&principal, &store_ids, &params.into()).await?))
 }
