@@ -80,7 +80,7 @@ pub struct Entry {
     pub file: Option<String>,
 }
 
-/// A line of `versions.jsonl`, as far as an import reads it.
+/// A version in the answers of an API, and a line of `versions.jsonl`, as far as commands read it.
 #[derive(Debug, Clone, Deserialize)]
 pub struct VersionLine {
     pub id: String,

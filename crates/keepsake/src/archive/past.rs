@@ -15,7 +15,6 @@ use keepsake_archive::verified::SourceListing;
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
 use keepsake_engine::{Clock, SystemClock};
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::report::Progress;
@@ -140,18 +139,12 @@ fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<Im
 
 /// How many versions the store has. All of them must be the archive's first ones.
 async fn count_imported(store: &StoreApi, history: &[ImportVersion]) -> Result<usize> {
-    #[derive(Deserialize)]
-    struct VersionAnswer {
-        path: Option<String>,
-        content_sha256: Option<String>,
-        redacted_at: Option<String>,
-    }
     let path = store.path(&["memory_versions"]);
     let failed = failure_of("the versions of the memory store cannot be listed");
     let listed = store.client.pages(&path, &[]).take(usize::MAX).await;
-    let mut listed: Vec<VersionAnswer> = listed.map_err(failed)?;
+    let mut listed: Vec<VersionLine> = listed.map_err(failed)?;
     listed.reverse();
-    let is_same = |(has, past): (&VersionAnswer, &ImportVersion)| {
+    let is_same = |(has, past): (&VersionLine, &ImportVersion)| {
         let is_redacted = has.redacted_at.is_some() || past.line.redacted_at.is_some();
         let is_same_path = past.path.is_none() || has.path == past.path;
         is_redacted || (is_same_path && has.content_sha256 == past.line.content_sha256)

@@ -1,5 +1,6 @@
 //! What the target cannot hold, found before anything is written.
 
+use keepsake_archive::format::VersionLine;
 use keepsake_archive::report::Class;
 use keepsake_config::cli::Result;
 use serde::Deserialize;
@@ -125,14 +126,9 @@ pub(super) fn settings() -> NotHeld {
 
 /// The history of the source: its earlier versions, and the redactions among them.
 pub(super) async fn history(source: &StoreListing) -> Result<Vec<NotHeld>> {
-    #[derive(Deserialize)]
-    struct Version {
-        operation: String,
-        redacted_at: Option<String>,
-    }
     let path = source.store.path(&["memory_versions"]);
     let mut pages = source.store.client.pages(&path, &[("view", Some("basic"))]);
-    let versions: Vec<Version> = match pages.take(MAX_COUNTED_VERSIONS + 1).await {
+    let versions: Vec<VersionLine> = match pages.take(MAX_COUNTED_VERSIONS + 1).await {
         Ok(versions) => versions,
         Err(error) if error.status().is_some_and(|status| status.is_client_error()) => {
             return Ok(vec![NotHeld::new("history", format!("the history cannot be read: {error}"))]);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use keepsake_archive::format::VersionLine;
 use keepsake_client::{ClientError, Query};
 use keepsake_config::{Failure, FailureClass, cli::Result};
 use keepsake_core::{ContentHash, MemoryId, MemoryPath, VersionId};
@@ -163,13 +164,9 @@ impl Store {
 
     /// The state of a version in the store's history; `None` if it is gone.
     pub(super) async fn recorded(&self, version_id: VersionId) -> Result<Option<VersionState>> {
-        #[derive(Deserialize)]
-        struct Version {
-            redacted_at: Option<String>,
-        }
-        match self.api.get::<Version>(&["memory_versions", &version_id.to_string()], BASIC).await {
-            Ok(Version { redacted_at: None }) => Ok(Some(VersionState::Kept)),
-            Ok(Version { redacted_at: Some(_) }) => Ok(Some(VersionState::Redacted)),
+        match self.api.get::<VersionLine>(&["memory_versions", &version_id.to_string()], BASIC).await {
+            Ok(VersionLine { redacted_at: None, .. }) => Ok(Some(VersionState::Kept)),
+            Ok(VersionLine { redacted_at: Some(_), .. }) => Ok(Some(VersionState::Redacted)),
             Err(error) if class_of(&error) == FailureClass::NotFound => Ok(None),
             Err(error) if class_of(&error) == FailureClass::NotAllowed => Ok(Some(VersionState::Hidden)),
             Err(error) => Err(failure_of("a version of a memory cannot be read")(error)),
