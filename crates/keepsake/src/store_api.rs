@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use keepsake_archive::plan::DestinationMemory;
 use keepsake_client::{Client, ClientError, Query};
 use keepsake_config::{Failure, FailureClass, cli::Result};
-use keepsake_core::{Purpose, Timestamp};
+use keepsake_core::{Purpose, Timestamp, VersionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -20,6 +20,8 @@ use crate::failures::{class_of, failure_of, is_content_lost};
 
 /// Rounds of changes after which a busy store is not followed any further.
 const MAX_ROUNDS: usize = 20;
+/// Maximum number of changes on a page.
+pub(crate) const MAX_CHANGES: i64 = 1_000;
 /// Pages of changes in a round.
 const MAX_PAGES: usize = 100;
 /// A place after all changes of any store: the answer for it names the newest place.
@@ -183,6 +185,12 @@ impl StoreApi {
         Ok(memories)
     }
 
+    /// The changes after a place.
+    pub(crate) async fn changes_after(&self, place: &str) -> Result<ChangesPage, ClientError> {
+        let limit = MAX_CHANGES.to_string();
+        self.get(&["changes"], &[("after", Some(place)), ("limit", Some(limit.as_str()))]).await
+    }
+
     /// The place after the newest change; `None` if the changes cannot be listed.
     pub(crate) async fn newest_place(&self) -> Result<Option<String>> {
         Ok(Changes::begin(self).await?.place)
@@ -218,23 +226,26 @@ enum ChangedMemories {
 }
 
 #[derive(Deserialize)]
-struct Page {
-    data: Vec<Change>,
+pub(crate) struct ChangesPage {
+    pub(crate) data: Vec<Change>,
     next_after: String,
     has_more: bool,
     history_removed: bool,
 }
 
-#[derive(Deserialize)]
-struct Change {
-    memory_id: String,
+#[derive(Debug, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) seq: i64,
+    pub(crate) memory_id: String,
+    #[serde(rename = "memory_version_id")]
+    pub(crate) version_id: VersionId,
 }
 
 impl<'a> Changes<'a> {
     /// The changes from now on.
     async fn begin(store: &'a StoreApi) -> Result<Self> {
         let mut changes = Self { store, place: None };
-        changes.place = match changes.page(END).await {
+        changes.place = match store.changes_after(END).await {
             Ok(page) => Some(page.next_after),
             // A session's token may not list them, since they name the actors of the whole store.
             Err(error) if matches!(class_of(&error), FailureClass::NotFound | FailureClass::NotAllowed) => {
@@ -271,18 +282,13 @@ impl<'a> Changes<'a> {
         if was_followed { Ok((memories, self.place)) } else { Err(too_fast()) }
     }
 
-    async fn page(&self, after: &str) -> Result<Page, ClientError> {
-        let query = [("after", Some(after)), ("limit", Some("1000"))];
-        self.store.get(&["changes"], &query).await
-    }
-
     async fn next(&mut self) -> Result<ChangedMemories> {
         let mut changed = BTreeSet::new();
         for _ in 0..MAX_PAGES {
             let Some(place) = &self.place else {
                 return Ok(ChangedMemories::Memories(changed));
             };
-            let page = self.page(place).await.map_err(failed)?;
+            let page = self.store.changes_after(place).await.map_err(failed)?;
             self.place = Some(page.next_after);
             if page.history_removed {
                 return Ok(ChangedMemories::History);

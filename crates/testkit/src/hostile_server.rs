@@ -129,7 +129,9 @@ impl Shared {
 
     fn changes(&self) -> Value {
         let is_endless = self.hostility.pages == EndlessPages::Changes;
-        let change = json!({"memory_id": format!("mem_{FIRST:026}")});
+        let version_id = format!("memver_{:026}", 1);
+        let change =
+            json!({"seq": 1, "memory_id": format!("mem_{FIRST:026}"), "memory_version_id": version_id});
         let data: Vec<_> = is_endless.then_some(change).into_iter().collect();
         json!({"data": data, "next_after": "1", "has_more": is_endless, "history_removed": false})
     }

@@ -9,7 +9,8 @@ use keepsake_config::cli::Result;
 use keepsake_core::VersionId;
 use keepsake_engine::ChangePlace;
 
-use super::store::{Change, MAX_CHANGES, Store, VersionState};
+use super::store::{Store, VersionState};
+use crate::store_api::{Change, MAX_CHANGES};
 
 /// How much later than the id of a version its commit may be, in the order of commits, unless
 /// the version is large or the store busy.
@@ -167,7 +168,8 @@ mod tests {
 
     /// Changes by number and minute.
     fn changes(of: &[(i64, u128)]) -> Vec<Change> {
-        of.iter().map(|&(seq, minute)| Change { seq, version_id: version(minute) }).collect()
+        let change = |&(seq, minute)| Change { seq, memory_id: String::new(), version_id: version(minute) };
+        of.iter().map(change).collect()
     }
 
     #[test]

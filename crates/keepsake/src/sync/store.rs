@@ -14,10 +14,8 @@ use tokio::sync::Mutex;
 
 use super::plan::KnownMemory;
 use crate::failures::{class_of, failure_of};
-use crate::store_api::{ListedMemory, StoreApi, WRONG_HASH};
+use crate::store_api::{Change, ListedMemory, MAX_CHANGES, StoreApi, WRONG_HASH};
 
-/// Maximum number of changes on a page.
-pub(super) const MAX_CHANGES: i64 = 1_000;
 /// Without the content.
 const BASIC: Query<'_> = &[("view", Some("basic"))];
 
@@ -85,13 +83,6 @@ impl VersionState {
     pub(super) const fn is_missing(self) -> bool {
         matches!(self, Self::Removed | Self::Likely | Self::Unclear)
     }
-}
-
-#[derive(Debug, Clone, Copy, Deserialize)]
-pub(super) struct Change {
-    pub(super) seq: i64,
-    #[serde(rename = "memory_version_id")]
-    pub(super) version_id: VersionId,
 }
 
 /// What a synchronisation knows of a memory of the server's answer.
@@ -190,10 +181,6 @@ impl Store {
     /// changes whose numbers are greater than `seq` + 1 - [`MAX_CHANGES`]. The page is
     /// read once for each newest place, however many versions are missing.
     pub(super) async fn changes_around(&self, seq: i64, now: ChangePlace) -> Result<Arc<[Change]>> {
-        #[derive(Deserialize)]
-        struct Page {
-            data: Vec<Change>,
-        }
         let mut around = self.around.lock().await;
         if let Some(known) = &*around
             && (known.seq, known.now) == (seq, now)
@@ -201,9 +188,7 @@ impl Store {
             return Ok(Arc::clone(&known.changes));
         }
         let after = seq.saturating_add(1).saturating_sub(MAX_CHANGES).max(0).to_string();
-        let limit = MAX_CHANGES.to_string();
-        let query: Query<'_> = &[("after", Some(&after)), ("limit", Some(&limit))];
-        let page = self.api.get::<Page>(&["changes"], query).await;
+        let page = self.api.changes_after(&after).await;
         let page = page.map_err(failure_of("the changes of the store cannot be listed"))?;
         let changes: Arc<[Change]> = page.data.into();
         *around = Some(NearbyChanges { seq, now, changes: Arc::clone(&changes) });
