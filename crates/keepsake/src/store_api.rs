@@ -76,11 +76,12 @@ impl ListedMemory {
     }
 }
 
-pub(crate) enum ReadMemory {
-    Memory(ListedMemory),
+/// A memory that was listed, read again.
+pub(crate) enum ReadMemory<T = ListedMemory> {
+    Memory(T),
     Deleted,
-    /// The memory exists, but its content is missing or damaged, for this reason.
-    ContentLost(String),
+    /// The memory exists, but its content is missing or damaged, or no memory can have it, for this reason.
+    Unusable(String),
 }
 
 /// Memories by id, and their place among the changes of the store.
@@ -134,7 +135,7 @@ impl StoreApi {
         match self.get(&["memories", id], &[("view", Some(view))]).await {
             Ok(memory) => Ok(ReadMemory::Memory(memory)),
             Err(error) if class_of(&error) == FailureClass::NotFound => Ok(ReadMemory::Deleted),
-            Err(error) if is_content_lost(&error) => Ok(ReadMemory::ContentLost(error.to_string())),
+            Err(error) if is_content_lost(&error) => Ok(ReadMemory::Unusable(error.to_string())),
             Err(error) => Err(failure_of(format_args!("{id} cannot be read"))(error)),
         }
     }
@@ -268,7 +269,7 @@ impl<'a> Changes<'a> {
                             ReadMemory::Memory(memory) => drop(memories.insert(id, memory)),
                             ReadMemory::Deleted => drop(memories.remove(&id)),
                             // The memory exists: a reader must not take it for deleted.
-                            ReadMemory::ContentLost(_) => {}
+                            ReadMemory::Unusable(_) => {}
                         }
                     }
                     was_followed = true;

@@ -50,15 +50,6 @@ struct Kept {
 const NOT_TEXT: &str = "is not text";
 const OTHER_SOURCE: &str = "is of another source";
 
-/// What a source has of an item when it is written.
-pub(super) enum SourceContent {
-    Text(String),
-    /// The memory was deleted since it was listed.
-    Deleted,
-    /// No memory can have it, for this reason, which follows the path.
-    Unusable(String),
-}
-
 impl Source {
     /// Opens a folder or an archive, which is verified as a whole.
     pub(super) fn open(path: &Path, prefix: &Prefix) -> Result<(Self, SourceListing)> {
@@ -132,27 +123,28 @@ impl Source {
         Ok((Self::Store(store), found))
     }
 
-    pub(super) async fn content(&self, item: &SourceMemory) -> Result<SourceContent> {
+    /// What the source has of an item when it is written. A reason follows the path.
+    pub(super) async fn content(&self, item: &SourceMemory) -> Result<ReadMemory<String>> {
         let (store, id) = match (self, &item.origin) {
             (Self::Store(store), ContentOrigin::Memory(id)) => (store, id),
-            (_, ContentOrigin::Memory(_)) => return Ok(SourceContent::Unusable(OTHER_SOURCE.to_owned())),
+            (_, ContentOrigin::Memory(_)) => return Ok(ReadMemory::Unusable(OTHER_SOURCE.to_owned())),
             (_, ContentOrigin::File(name)) => {
                 let text = self.text(name, item.sha256);
-                return Ok(text.map_or_else(SourceContent::Unusable, SourceContent::Text));
+                return Ok(text.map_or_else(ReadMemory::Unusable, ReadMemory::Memory));
             }
         };
         Ok(match store.read(id, "full").await? {
-            ReadMemory::Deleted => SourceContent::Deleted,
-            ReadMemory::ContentLost(reason) => SourceContent::Unusable(reason),
+            ReadMemory::Deleted => ReadMemory::Deleted,
+            ReadMemory::Unusable(reason) => ReadMemory::Unusable(reason),
             ReadMemory::Memory(memory) => {
                 let content = memory.content.unwrap_or_default();
                 // The content may be newer than the listing, but must have the hash that
                 // its own answer states.
                 let stated = memory.content_sha256;
                 if stated.is_empty() || ContentHash::of(content.as_bytes()).to_string() == stated {
-                    SourceContent::Text(content)
+                    ReadMemory::Memory(content)
                 } else {
-                    SourceContent::Unusable(WRONG_HASH.to_owned())
+                    ReadMemory::Unusable(WRONG_HASH.to_owned())
                 }
             }
         })

@@ -13,9 +13,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use super::report::Progress;
-use super::source::{Source, SourceContent};
+use super::source::Source;
 use crate::failures::failure_of;
-use crate::store_api::StoreApi;
+use crate::store_api::{ReadMemory, StoreApi};
 
 /// Batches that are read or sent at the same time.
 const MAX_BATCHES_IN_FLIGHT: usize = 4;
@@ -129,12 +129,12 @@ async fn send<'a>(
     let (mut sent, mut operations) = (Vec::new(), Vec::new());
     for (step, content) in steps.iter().zip(contents) {
         match content {
-            SourceContent::Text(content) => {
+            ReadMemory::Memory(content) => {
                 sent.push((step, Some(ContentHash::of(content.as_bytes()))));
                 operations.push(operation(step, content));
             }
-            SourceContent::Deleted => written.push(WrittenStep { step, sha256: None, outcome: None }),
-            SourceContent::Unusable(reason) => {
+            ReadMemory::Deleted => written.push(WrittenStep { step, sha256: None, outcome: None }),
+            ReadMemory::Unusable(reason) => {
                 let outcome = Some(Outcome::refused(Class::Rule, reason));
                 written.push(WrittenStep { step, sha256: None, outcome });
             }

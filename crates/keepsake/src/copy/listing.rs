@@ -70,7 +70,7 @@ impl StoreListing {
                     }
                 }
                 ReadMemory::Deleted => drop(listed.remove(&id)),
-                ReadMemory::ContentLost(reason) => {
+                ReadMemory::Unusable(reason) => {
                     return Err(Failure::new(format!("{}: {reason}", memory.path)));
                 }
             }

@@ -368,7 +368,7 @@ async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletio
         match source.store.read(id, "basic").await? {
             ReadMemory::Deleted => {}
             ReadMemory::Memory(memory) if memory.path != deletion.path.as_str() => {}
-            ReadMemory::Memory(_) | ReadMemory::ContentLost(_) => return Ok(false),
+            ReadMemory::Memory(_) | ReadMemory::Unusable(_) => return Ok(false),
         }
     }
     match target.store.delete(&deletion.memory_id, &deletion.sha256).await {
