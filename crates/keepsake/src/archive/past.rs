@@ -38,16 +38,9 @@ struct ImportVersion {
     /// `None` for a deletion. A redacted version has the memory's earlier path or a
     /// made-up one.
     path: Option<String>,
-    content: Option<Content>,
-}
-
-enum Content {
-    File {
-        name: String,
-        sha256: ContentHash,
-    },
-    /// Removed by a redaction; sent empty and redacted at the end.
-    Redacted,
+    /// The file with the content, and its hash. `None` for a deletion, and for a redacted version,
+    /// which is sent empty and redacted at the end.
+    file: Option<(String, ContentHash)>,
 }
 
 /// Imports a verified archive into a store. Returns the outcome of each memory, which is a refusal
@@ -115,24 +108,23 @@ fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<Im
                 left_out += 1;
                 continue;
             }
-            history.push(ImportVersion { line, path: None, content: None });
+            history.push(ImportVersion { line, path: None, file: None });
             continue;
         }
-        let content = match &line.content_sha256 {
+        let file = match &line.content_sha256 {
             Some(sha256) => {
                 let sha256: ContentHash = sha256.parse().map_err(Failure::of(&line.id))?;
                 let name = files.get(&sha256).copied();
-                let name = name.map_or_else(|| blob_file(sha256), str::to_owned);
-                Content::File { name, sha256 }
+                Some((name.map_or_else(|| blob_file(sha256), str::to_owned), sha256))
             }
-            None => Content::Redacted,
+            None => None,
         };
         let path = match (&line.path, paths.get(&line.memory_id)) {
             (Some(path), _) | (None, Some(path)) => path.clone(),
             (None, None) => format!("/.redacted-{}", history.len() + 1),
         };
         paths.insert(line.memory_id.clone(), path.clone());
-        history.push(ImportVersion { line, path: Some(path), content: Some(content) });
+        history.push(ImportVersion { line, path: Some(path), file });
     }
     Ok((history, left_out))
 }
@@ -189,14 +181,14 @@ fn version_of(source: &Source, past: &ImportVersion) -> Result<Value> {
         "created_at": line.created_at,
         "created_by": line.created_by,
     });
-    if let (Some(path), Some(content)) = (&past.path, &past.content) {
+    if let Some(path) = &past.path {
         version["path"] = path.as_str().into();
-        version["content"] = match content {
-            Content::File { name, sha256 } => {
+        version["content"] = match &past.file {
+            Some((name, sha256)) => {
                 let text = source.text(name, *sha256);
                 text.map_err(|reason| Failure::new(format!("{name} {reason}")))?.into()
             }
-            Content::Redacted => "".into(),
+            None => "".into(),
         };
     }
     Ok(version)
