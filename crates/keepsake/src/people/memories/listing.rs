@@ -98,17 +98,14 @@ async fn list_deleted(connection: &Connection, path: &str, ids: IdsArgs) -> Resu
     connection.printer.items(&items, &columns, "nothing was deleted that can be restored")
 }
 
-/// A directory of a tree: names with a directory or a memory's line.
-#[derive(Default)]
-struct Directory<'a>(BTreeMap<&'a str, Node<'a>>);
-
+/// A node of a tree: a directory with the names in it, or a memory's line.
 enum Node<'a> {
-    Directory(Directory<'a>),
+    Directory(BTreeMap<&'a str, Self>),
     Memory(String),
 }
 
 fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> String {
-    let mut root = Directory::default();
+    let mut root = Node::Directory(BTreeMap::new());
     for item in items {
         let path = text_of(item, "path");
         let path = if path.is_empty() { REDACTED } else { path };
@@ -131,34 +128,37 @@ fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> 
     text
 }
 
-impl<'a> Directory<'a> {
+impl<'a> Node<'a> {
+    /// A memory has nothing below it.
     fn insert(&mut self, path: &'a str, about: String) {
+        let Self::Directory(nodes) = self else {
+            return;
+        };
         match path.split_once('/') {
-            None => {
-                self.0.insert(path, Node::Memory(about));
-            }
+            None => drop(nodes.insert(path, Self::Memory(about))),
             Some((name, rest)) => {
-                let node = self.0.entry(name).or_insert_with(|| Node::Directory(Self::default()));
-                if let Node::Directory(directory) = node {
-                    directory.insert(rest, about);
-                }
+                let node = nodes.entry(name).or_insert_with(|| Self::Directory(BTreeMap::new()));
+                node.insert(rest, about);
             }
         }
     }
 
     fn write(&self, text: &mut String, indent: &str) {
-        for (place, (name, node)) in self.0.iter().enumerate() {
+        let Self::Directory(nodes) = self else {
+            return;
+        };
+        for (place, (name, node)) in nodes.iter().enumerate() {
             let (branch, below) =
-                if place + 1 == self.0.len() { ("└── ", "    ") } else { ("├── ", "│   ") };
+                if place + 1 == nodes.len() { ("└── ", "    ") } else { ("├── ", "│   ") };
             let name = printable(name);
             match node {
-                Node::Memory(about) => {
+                Self::Memory(about) => {
                     let about = Style::new().dim().apply_to(about);
                     let _ = writeln!(text, "{indent}{branch}{name}  {about}");
                 }
-                Node::Directory(directory) => {
+                Self::Directory(_) => {
                     let _ = writeln!(text, "{indent}{branch}{name}/");
-                    directory.write(text, &format!("{indent}{below}"));
+                    node.write(text, &format!("{indent}{below}"));
                 }
             }
         }
