@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 
 use keepsake_config::{Failure, FailureClass, cli::Result};
+use serde_json::Value;
 use tempfile::TempPath;
 use tokio::process::Command;
 use tokio::signal::unix::SignalKind;
@@ -12,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use super::history::{TitledText, unified_diff};
-use super::memories::{ExpectedContent, PathArgs, find, save};
+use super::memories::{PathArgs, find, save};
 use super::{agent_path, answer, api_path, text_of};
 use crate::output::{Stream, is_interactive, notice, notice_styled, print};
 use crate::signals::{EndSignals, interrupted};
@@ -45,7 +46,7 @@ async fn save_edited(connection: &Connection, path: &str, mut base: Base, draft:
             return Ok(false);
         }
         loop {
-            let saved = save(connection, path, &content, base.expected.as_ref(), None);
+            let saved = save(connection, path, &content, base.memory.as_ref(), None);
             match signals.or_end(saved).await {
                 Ok(()) => return Ok(true),
                 Err(failure) if failure.class() != FailureClass::Conflict || !is_interactive() => {
@@ -64,7 +65,7 @@ async fn save_edited(connection: &Connection, path: &str, mut base: Base, draft:
             difference("yours", &content);
             let choice = signals.or_end(what_to_do()).await?;
             match choice.as_str() {
-                "o" => base.expected = newer.expected,
+                "o" => base.memory = newer.memory,
                 "e" => {
                     base = newer;
                     break;
@@ -91,16 +92,14 @@ async fn what_to_do() -> Result<String> {
 struct Base {
     content: String,
     /// `None`: the memory does not exist.
-    expected: Option<ExpectedContent>,
+    memory: Option<Value>,
 }
 
 impl Base {
     async fn read(connection: &Connection, path: &str) -> Result<Self> {
         let memory = find(connection, path, "full").await?;
-        Ok(Self {
-            content: memory.as_ref().map_or("", |memory| text_of(memory, "content")).to_owned(),
-            expected: memory.as_ref().map(ExpectedContent::of),
-        })
+        let content = memory.as_ref().map_or("", |memory| text_of(memory, "content")).to_owned();
+        Ok(Self { content, memory })
     }
 }
 

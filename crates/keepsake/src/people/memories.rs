@@ -205,20 +205,6 @@ pub(crate) async fn run(command: MemoryCommand) -> Result<()> {
     }
 }
 
-/// The content that a compare-and-set expects: a memory and the hash of its content.
-pub(super) struct ExpectedContent {
-    pub(super) memory_id: String,
-    pub(super) content_sha256: String,
-}
-
-impl ExpectedContent {
-    pub(super) fn of(memory: &Value) -> Self {
-        let [memory_id, content_sha256] =
-            ["id", "content_sha256"].map(|field| text_of(memory, field).to_owned());
-        Self { memory_id, content_sha256 }
-    }
-}
-
 /// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
 /// content is a failure, so that callers do not take it for an empty content.
 pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>> {
@@ -368,28 +354,31 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<()> {
     let connection = Connection::of_store(&args.memory.store).await?;
     let existing = if args.create_only { None } else { find(&connection, path, "basic").await? };
     match existing {
-        Some(memory) => {
-            let mut expected = ExpectedContent::of(&memory);
+        Some(mut memory) => {
             if let Some(sha256) = args.if_sha256 {
-                expected.content_sha256 = sha256;
+                memory["content_sha256"] = sha256.into();
             }
-            save(&connection, path, content, Some(&expected), expires_at).await
+            save(&connection, path, content, Some(&memory), expires_at).await
         }
         None if args.if_sha256.is_some() => Err(missing(path)),
         None => save(&connection, path, content, None, expires_at).await,
     }
 }
 
-/// Creates a memory, or replaces its content if it is still the expected one.
+fn hash_of(memory: &Value) -> &str {
+    text_of(memory, "content_sha256")
+}
+
+/// Creates a memory, or replaces the content of one that still has the hash of `replaced`.
 pub(super) async fn save(
     connection: &Connection,
     path: &str,
     content: &str,
-    expected: Option<&ExpectedContent>,
+    replaced: Option<&Value>,
     expires_at: Option<&str>,
 ) -> Result<()> {
     let failed = format!("{} was not saved", agent_path(path));
-    let saved = match expected {
+    let saved = match replaced {
         None => {
             let precondition = json!({"type": "not_exists"});
             let body = json!({
@@ -397,15 +386,15 @@ pub(super) async fn save(
             });
             connection.post(failed, &["memories"], body).await?
         }
-        Some(expected) => {
-            let precondition = json!({"type": "content_sha256", "content_sha256": expected.content_sha256});
+        Some(memory) => {
+            let precondition = json!({"type": "content_sha256", "content_sha256": hash_of(memory)});
             let body = json!({ "content": content, "expires_at": expires_at, "precondition": precondition });
-            connection.post(failed, &["memories", &expected.memory_id], body).await?
+            connection.post(failed, &["memories", text_of(memory, "id")], body).await?
         }
     };
-    let done = match expected {
+    let done = match replaced {
         None => "created",
-        Some(expected) if saved["content_sha256"] == expected.content_sha256 => "unchanged:",
+        Some(memory) if hash_of(&saved) == hash_of(memory) => "unchanged:",
         Some(_) => "replaced",
     };
     connection.printer.done(&saved, || {
