@@ -72,15 +72,16 @@ pub struct Refusal {
 
 #[derive(Deserialize)]
 pub(crate) struct Envelope {
-    error: Body,
+    error: ErrorObject,
     request_id: Option<String>,
 }
 
-#[derive(Deserialize)]
-struct Body {
+/// The error of a call, or of an operation of a batch.
+#[derive(Debug, Deserialize)]
+pub struct ErrorObject {
     #[serde(rename = "type")]
-    kind: String,
-    message: String,
+    pub kind: String,
+    pub message: String,
     tenant_status: Option<String>,
 }
 

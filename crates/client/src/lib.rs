@@ -44,7 +44,7 @@ use answer::answer_of;
 pub use answer::{MAX_ANSWER_BYTES, body_of, from_json};
 use backoff::Backoff;
 pub use download::Download;
-pub use error::{ClientError, Refusal};
+pub use error::{ClientError, ErrorObject, Refusal};
 pub use events::{Events, StreamEvent};
 pub use pages::Pages;
 

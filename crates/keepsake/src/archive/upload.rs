@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use futures::stream::{FuturesUnordered, StreamExt, TryStreamExt, iter};
 use keepsake_archive::plan::{ImportStep, SourceMemory, batches};
 use keepsake_archive::report::{Class, Outcome, Report};
-use keepsake_client::ClientError;
+use keepsake_client::{ClientError, ErrorObject};
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::ContentHash;
 use reqwest::Method;
@@ -35,14 +35,7 @@ struct Answer {
 #[derive(Deserialize)]
 struct OperationResult {
     status: String,
-    error: Option<OperationError>,
-}
-
-#[derive(Deserialize)]
-struct OperationError {
-    #[serde(rename = "type")]
-    kind: String,
-    message: String,
+    error: Option<ErrorObject>,
 }
 
 /// Carries out the steps, and reports each one. Steps before a failure are done.
