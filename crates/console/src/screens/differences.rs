@@ -12,50 +12,18 @@ use crate::frame::Frame;
 use crate::page::{PageResult, page};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Pager};
-use crate::text::markup::{Markup, path, path_or_redacted};
+use crate::text::markup;
 
 const PER_PAGE: u64 = 50;
 const FROM: [&str; 2] = ["from", "from_seq"];
 const TO: [&str; 2] = ["to", "to_seq"];
 
-struct Row {
-    change: &'static str,
-    path: Markup,
-    previous_path: Option<Markup>,
-    /// Lines that were added and removed. `None`: they were not counted.
-    lines: Option<(u64, u64)>,
-    href: String,
-    link: &'static str,
-}
-
-impl Row {
-    /// `other_id` is the store of the later side; `None`: the same one.
-    fn of(store_id: StoreId, other_id: Option<StoreId>, difference: &MemoryDifference) -> Self {
-        let store = format!("/console/stores/{store_id}");
-        let versions = (difference.from_memory_version_id, difference.to_memory_version_id);
-        let (href, link) = match (versions, other_id) {
-            ((Some(from), Some(to)), None) => (format!("{store}/compare?from={from}&to={to}"), "Changes"),
-            ((Some(from), _), _) => (version_href(store_id, from), "View"),
-            ((None, Some(to)), _) => (version_href(other_id.unwrap_or(store_id), to), "View"),
-            ((None, None), _) => (store, "View"),
-        };
-        Self {
-            change: difference.change.name(),
-            path: path_or_redacted(difference.path.as_ref()),
-            previous_path: difference.previous_path.as_ref().map(|previous| path(previous.as_str())),
-            lines: difference.added_lines.zip(difference.removed_lines),
-            href,
-            link,
-        }
-    }
-}
-
 /// The class of a badge.
-fn badge_of(change: &str) -> &'static str {
-    match DifferenceKind::parse(change) {
-        Some(DifferenceKind::Added) => "created",
-        Some(DifferenceKind::Removed) => "deleted",
-        Some(DifferenceKind::Changed | DifferenceKind::Renamed) | None => "modified",
+const fn badge_of(change: DifferenceKind) -> &'static str {
+    match change {
+        DifferenceKind::Added => "created",
+        DifferenceKind::Removed => "deleted",
+        DifferenceKind::Changed | DifferenceKind::Renamed => "modified",
     }
 }
 
@@ -66,11 +34,28 @@ struct DifferencesPage {
     store: Store,
     /// The points in words. `None`: none is chosen yet.
     points: Option<(String, String)>,
-    rows: Vec<Row>,
+    rows: Vec<MemoryDifference>,
+    /// The store of the later side. `None`: the same one.
+    other_id: Option<StoreId>,
     pager: Pager,
     query: Fields,
     /// The other store.
     other: ChoiceField,
+}
+
+impl DifferencesPage {
+    /// The address of the details, and the text of the link.
+    fn link_of(&self, row: &MemoryDifference) -> (String, &'static str) {
+        let store_id = self.store.store_id;
+        let store = format!("/console/stores/{store_id}");
+        let versions = (row.from_memory_version_id, row.to_memory_version_id);
+        match (versions, self.other_id) {
+            ((Some(from), Some(to)), None) => (format!("{store}/compare?from={from}&to={to}"), "Changes"),
+            ((Some(from), _), _) => (version_href(store_id, from), "View"),
+            ((None, Some(to)), _) => (version_href(self.other_id.unwrap_or(store_id), to), "View"),
+            ((None, None), _) => (store, "View"),
+        }
+    }
 }
 
 /// `GET /console/stores/{id}/diff?from=&to=`, or `?other_store_id=` for another store
@@ -90,8 +75,7 @@ pub(super) async fn of_store(mut caller: Caller, Path(store_id): Path<StoreId>) 
     let is_chosen = query.from.is_some() || other_id.is_some();
     if is_chosen {
         let found = engine.past.diff(principal, store_id, &query).await?;
-        rows.extend(found.items.iter().map(|difference| Row::of(store_id, other_id, difference)));
-        next = found.next;
+        (rows, next) = (found.items, found.next);
     }
     let in_words = |point| moment_in_words(fields, point).unwrap_or_else(|| "now".to_owned());
     let (mut from, mut to) = (in_words(FROM), in_words(TO));
@@ -103,6 +87,7 @@ pub(super) async fn of_store(mut caller: Caller, Path(store_id): Path<StoreId>) 
         frame: caller.frame(format!("Differences of {}", store.name)),
         points: is_chosen.then_some((from, to)),
         rows,
+        other_id,
         pager: fields.pager(next),
         other: stores.field("other_store_id", "In the other store", "in this one", fields),
         query: caller.query,
