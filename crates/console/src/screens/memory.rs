@@ -5,7 +5,7 @@ use std::sync::Arc;
 use askama::Template;
 use axum::response::Response;
 use keepsake_core::tool::{ToolPath, tool_display};
-use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, words};
+use keepsake_core::{MemoryId, ObjectKind, StoreId, Timestamp, words};
 use keepsake_engine::{EngineError, ShownMemory, ShownVersion, View};
 use keepsake_index::{ReadVersions, Scope, Store};
 
@@ -81,6 +81,16 @@ impl CurrentMemory {
     pub(super) fn path(&self) -> &str {
         self.shown.memory.head.path.as_str()
     }
+
+    fn path_for_agents(&self) -> Markup {
+        path(&tool_display(None, &self.shown.memory.head.path))
+    }
+
+    /// The path that was probably meant, if the memory's begins with `/memories`, which agents see in front of
+    /// every path.
+    fn meant_path(&self) -> Option<Markup> {
+        Some(path(ToolPath::parse(self.path()).ok()?.memory()?.as_str()))
+    }
 }
 
 /// The address of a memory's page.
@@ -108,7 +118,6 @@ struct MemoryPage {
     frame: Frame,
     found: CurrentMemory,
     crumbs: Vec<Crumb>,
-    doubled: Option<DoubledPrefix>,
     tree: Branch,
     recent: Vec<VersionRow>,
     people: People,
@@ -119,21 +128,6 @@ struct MemoryPage {
     expiry_rule: String,
     may_write: bool,
     may_redact: bool,
-}
-
-/// A path that begins with `/memories`, which agents see in front of every path.
-struct DoubledPrefix {
-    for_agents: Markup,
-    /// The path that was probably meant.
-    meant: Markup,
-}
-
-impl DoubledPrefix {
-    fn of(memory: &MemoryPath) -> Option<Self> {
-        let typed = ToolPath::parse(memory.as_str()).ok()?;
-        let meant = path(typed.memory()?.as_str());
-        Some(Self { for_agents: path(&tool_display(None, memory)), meant })
-    }
 }
 
 /// `GET /console/stores/{id}/memories/{id}`, or `?at=` for the past; of a deleted memory, the history
@@ -172,7 +166,6 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
         seen_by: seen_by(&caller, store_id, ReadVersions::Memory(memory_id), &frame).await?,
         frame,
         crumbs: crumbs(&found.store, directory),
-        doubled: DoubledPrefix::of(&found.shown.memory.head.path),
         people,
         content,
         expiry_rule: expiry_rule(&caller, found.store.expires_unused_after),
