@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::stream::{StreamExt, TryStreamExt, iter};
-use keepsake_archive::plan::OnConflict;
+use keepsake_archive::plan::{DestinationMemory, OnConflict};
 use keepsake_archive::report::{Class, Outcome};
 use keepsake_archive::verified::{Prefix, SourceListing};
 use keepsake_client::ClientError;
@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::history;
 use super::listing::{Listed, StoreListing};
 use super::not_held::{self, Limits};
-use super::plan::{self, Base, Deletion, Move, Plan, Rules, TargetMemories, copied_of};
+use super::plan::{self, Base, CopiedMemory, Move, Plan, Rules, TargetMemories, copied_of};
 use super::receipt::Receipt;
 use super::server::{Server, StorePair};
 use crate::archive::source::{Source, placed};
@@ -220,7 +220,7 @@ impl StoreCopy {
             return Ok(false);
         }
         let mut is_missed = false;
-        if deletions.iter().any(|deletion| deletion.source_id.is_none()) {
+        if deletions.keys().any(|path| !self.base.contains_key(path)) {
             if present.is_empty() {
                 return Err(self.would_empty());
             }
@@ -232,15 +232,17 @@ impl StoreCopy {
             let again: HashSet<_> =
                 listed.filter_map(|memory| MemoryPath::parse(&memory.path).ok()).collect();
             is_missed = again.iter().any(|path| !present.contains(path));
-            deletions.retain(|deletion| deletion.source_id.is_some() || !again.contains(&deletion.path));
+            deletions.retain(|path, _| self.base.contains_key(path) || !again.contains(path));
         }
         self.receipt.note(kept, report);
         self.base.extend(equal);
-        let deleting = deletions.iter().map(|deletion| delete(&self.source, target, deletion));
+        let deleting = deletions
+            .iter()
+            .map(|(path, memory)| delete(&self.source, target, path, memory, self.base.get(path)));
         let deleted: Vec<bool> = iter(deleting).buffered(MAX_IN_FLIGHT).try_collect().await?;
         let mut is_done = !is_missed && deleted.iter().all(|is_deleted| *is_deleted);
-        for (deletion, _) in deletions.iter().zip(deleted).filter(|(_, is_deleted)| *is_deleted) {
-            self.base.remove(&deletion.path);
+        for (path, _) in deletions.keys().zip(deleted).filter(|(_, is_deleted)| *is_deleted) {
+            self.base.remove(path);
             self.receipt.count("deleted");
         }
         for path in &lost {
@@ -361,17 +363,23 @@ async fn move_memory(target: &StoreListing, moved: &Move) -> Result<bool> {
 }
 
 /// Deletes a memory that still has the content that was compared, after the source has said
-/// that it is not there any more. Returns `false` if the next pass has to look.
-async fn delete(source: &StoreListing, target: &StoreListing, deletion: &Deletion) -> Result<bool> {
-    if let Some(id) = &deletion.source_id {
+/// that the copied memory is not at the path any more. Returns `false` if the next pass has to look.
+async fn delete(
+    source: &StoreListing,
+    target: &StoreListing,
+    path: &MemoryPath,
+    memory: &DestinationMemory,
+    copied: Option<&CopiedMemory>,
+) -> Result<bool> {
+    if let Some(copied) = copied {
         // A listing is not one moment: the memory may have been moved during it.
-        match source.store.read(id, "basic").await? {
+        match source.store.read(&copied.source_id, "basic").await? {
             ReadMemory::Deleted => {}
-            ReadMemory::Memory(memory) if memory.path != deletion.path.as_str() => {}
+            ReadMemory::Memory(read) if read.path != path.as_str() => {}
             ReadMemory::Memory(_) | ReadMemory::Unusable(_) => return Ok(false),
         }
     }
-    match target.store.delete(&deletion.memory_id, &deletion.sha256).await {
+    match target.store.delete(&memory.id, &memory.sha256).await {
         Ok(_) => Ok(true),
         Err(error) if class_of(&error) == FailureClass::NotFound => Ok(true),
         Err(error) if is_left_to_the_next_pass(&error) => Ok(false),

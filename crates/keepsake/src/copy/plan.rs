@@ -39,20 +39,12 @@ pub(super) struct Move {
     pub(super) to: MemoryPath,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Deletion {
-    pub(super) path: MemoryPath,
-    pub(super) memory_id: String,
-    pub(super) sha256: String,
-    /// The memory of the source that was copied there.
-    pub(super) source_id: Option<String>,
-}
-
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     /// If there are any, nothing else is planned: the next pass sees the result.
     pub(super) moves: Vec<Move>,
-    pub(super) deletions: Vec<Deletion>,
+    /// Memories of the target that are deleted.
+    pub(super) deletions: TargetMemories,
     pub(super) steps: Vec<ImportStep>,
     /// Memories that are equal on both sides.
     pub(super) equal: Base,
@@ -85,10 +77,7 @@ pub(super) fn plan(found: SourceListing, mut target: TargetMemories, base: &Base
         let copied = base.get(&path);
         let is_as_copied = copied.is_some_and(|copied| copied.sha256 == memory.sha256);
         if is_as_copied || rules.deletes {
-            let source_id = copied.map(|copied| copied.source_id.clone());
-            let (memory_id, sha256) = (memory.id.clone(), memory.sha256.clone());
-            plan.deletions.push(Deletion { path: path.clone(), memory_id, sha256, source_id });
-            target.remove(&path);
+            plan.deletions.extend(target.remove_entry(&path));
         } else {
             plan.kept += 1;
             if copied.is_some() {
@@ -192,7 +181,7 @@ mod tests {
         let mut plan = plan(found, target.collect(), &base.collect(), rules);
         let mut words = Vec::new();
         words.extend(plan.moves.iter().map(|moved| format!("{}>{}", moved.from.as_str(), moved.to.as_str())));
-        words.extend(plan.deletions.iter().map(|deletion| format!("-{}", deletion.path.as_str())));
+        words.extend(plan.deletions.keys().map(|path| format!("-{}", path.as_str())));
         words.extend(plan.steps.iter().map(|step| {
             let sign = if step.replaces.is_some() { '!' } else { '+' };
             format!("{sign}{}", step.item.path.as_str())

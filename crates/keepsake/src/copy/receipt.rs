@@ -62,8 +62,8 @@ impl Receipt {
             let reason = entry.reason().map(str::to_owned);
             self.noted.insert(entry.path.clone(), (entry.outcome.name(), reason));
         }
-        for deletion in deletions {
-            self.noted.insert(deletion.path.as_str().to_owned(), ("deleted", None));
+        for path in deletions.keys() {
+            self.noted.insert(path.as_str().to_owned(), ("deleted", None));
         }
     }
 
