@@ -66,6 +66,8 @@ struct LimitsPage {
     typed: Fields,
     /// Why nothing was saved.
     problem: Option<String>,
+    /// The fields that break a rule.
+    wrong: Vec<String>,
 }
 
 impl LimitsPage {
@@ -85,6 +87,7 @@ impl LimitsPage {
             typed,
             tenant,
             problem,
+            wrong: Vec::new(),
         }
     }
 }
@@ -113,46 +116,56 @@ fn limit_of(name: &str, typed: &str) -> Result<Value, String> {
 }
 
 /// The fields that differ from what the form showed, as the operator's API takes them, and what they
-/// replace; or the rule that one of them breaks.
-fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, String> {
+/// replace; or each field that breaks a rule, with the rule.
+fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, Vec<(String, String)>> {
     let was = |name: &str| fields.get(&was(name));
     let is_changed = |name: &str| {
         let typed = fields.get(name).map(str::trim);
         typed.filter(|typed| was(name) != Some(*typed))
     };
-    let mut change = TenantChange::default();
+    let (mut change, mut wrong) = (TenantChange::default(), Vec::new());
     for name in defaults(engine).keys() {
         let Some(typed) = is_changed(name) else {
             continue;
         };
-        let value = limit_of(name, typed).map_err(|rule| format!("`{name}` {rule}"))?;
-        change.limits.insert(name.clone(), value);
+        match limit_of(name, typed) {
+            Ok(value) => {
+                change.limits.insert(name.clone(), value);
+            }
+            Err(rule) => wrong.push((name.clone(), rule)),
+        }
         if let Some(replaced) = was(name).and_then(|was| limit_of(name, was).ok()) {
             change.replaced_limits.insert(name.clone(), replaced);
         }
     }
     if let Some(mode) = is_changed(SEARCH_MODE) {
-        let rule = || format!("`{SEARCH_MODE}` must be `hybrid` or `lexical`");
-        let mode = if mode.is_empty() { None } else { Some(SearchMode::parse(mode).ok_or_else(rule)?) };
-        change.search_mode = Some(mode);
+        let parsed = SearchMode::parse(mode);
+        if parsed.is_none() && !mode.is_empty() {
+            wrong.push((SEARCH_MODE.to_owned(), "must be `hybrid` or `lexical`".to_owned()));
+        }
+        change.search_mode = Some(parsed);
         change.replaced_search_mode = was(SEARCH_MODE).map(SearchMode::parse);
     }
-    Ok(change)
+    if wrong.is_empty() { Ok(change) } else { Err(wrong) }
 }
 
 pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     let tenants = &form.engine.tenants;
-    let problem = match change_of(&form.engine, &form.fields) {
+    let (wrong, problem) = match change_of(&form.engine, &form.fields) {
         Ok(change) => match tenants.update(tenant_id, change.clone(), Auditor::Operator).await {
             Ok(update) => return saved(&form, &change, &update),
             Err(EngineError::Refused(Refused::TenantChanged)) => return overtaken(&form, tenant_id).await,
-            Err(error @ EngineError::Invalid { .. }) => error.to_string(),
+            Err(error @ EngineError::Invalid { .. }) => (Vec::new(), sentence(&error.to_string())),
             Err(error) => return Err(error.into()),
         },
-        Err(rule) => rule,
+        Err(wrong) => {
+            let said = wrong.iter().map(|(name, rule)| sentence(&format!("`{name}` {rule}")));
+            let said = said.collect::<Vec<_>>().join(" ");
+            (wrong.into_iter().map(|(name, _)| name).collect(), said)
+        }
     };
     let tenant = tenants.get(tenant_id).await?;
-    let shown = LimitsPage::of(&form, tenant, form.fields.clone(), Some(sentence(&problem)));
+    let shown = LimitsPage { wrong, ..LimitsPage::of(&form, tenant, form.fields.clone(), Some(problem)) };
     page_with(StatusCode::BAD_REQUEST, &shown)
 }
 
