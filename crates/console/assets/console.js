@@ -286,15 +286,17 @@
     const prepare = () => {
       const sections = [...document.querySelectorAll("[data-key]")];
       const shortcuts = [...document.querySelectorAll("[data-shortcut]:not(input)")];
+      const search = document.querySelector("[data-shortcut='/']");
+      const finds = document.querySelector("[data-find]") ? "Go to a page, a store, a memory or a session" : "Go to a page";
       const single = [
-        ...(document.querySelector("[data-shortcut='/']") ? [["/", "Search memories"]] : []),
+        ...(search ? [["/", search.placeholder]] : []),
         ["j k", "Next and previous row of a list; Enter opens it"],
         ...shortcuts.map((target) => [target.dataset.shortcut, textOf(target)]),
         ...sections.map((link) => [`g ${link.dataset.key}`, textOf(link)]),
         ["?", "This list"],
       ];
       const lines = [
-        [isMac ? "⌘ K" : "Ctrl K", "Go to a page, a store, a memory or a session"],
+        [isMac ? "⌘ K" : "Ctrl K", finds],
         ...(document.querySelector("[data-save]") ? [[isMac ? "⌘ Enter" : "Ctrl Enter", "Save"]] : []),
         ...(hasSingleKeys ? single : []),
       ];

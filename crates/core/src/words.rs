@@ -112,8 +112,8 @@ impl LimitKind {
 /// The value of a tenant's limit, in the unit that its name states.
 pub fn limit(name: &str, value: u64) -> String {
     match (LimitKind::of(name), value) {
+        (_, 0) if ["version_age_secs", "versions_per_memory"].contains(&name) => "no limit".to_owned(),
         (LimitKind::Period, 0) => "none".to_owned(),
-        (LimitKind::Number, 0) if name == "versions_per_memory" => "none".to_owned(),
         (LimitKind::Period, _) => period(value),
         (LimitKind::Size, _) => bytes(value),
         (LimitKind::Number, _) => count(value),
@@ -188,7 +188,7 @@ mod tests {
             (period(61), "61 seconds"),
             (limit("bytes_per_memory", 102_400), "100.00 KiB"),
             (limit("version_retention_secs", 2_592_000), "30 days"),
-            (limit("version_age_secs", 0), "none"),
+            (limit("version_age_secs", 0), "no limit"),
             (limit("requests_per_second", 0), "0"),
             (schedule("0 * * * * *", 60), "every minute"),
             (schedule("50 3/10 * * * *", 3_600), "hourly at minute 3"),

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use askama::Template;
 use keepsake_core::{Actor, TenantId};
 use keepsake_engine::{PageRequest, Principal};
-use keepsake_index::{AuditAction, AuditEntry, Auditor, Tenant, TenantStatus, action_words, job_of_action};
+use keepsake_index::{
+    AuditAction, AuditEntry, AuditFilter, Auditor, Tenant, TenantStatus, action_words, job_of_action,
+};
 
 use super::{Operator, tenant_of};
 use crate::frame::Frame;
@@ -33,6 +35,7 @@ struct AuditPage {
     choices: Vec<ChoiceField>,
     pager: Pager,
     query: Fields,
+    is_filtered: bool,
 }
 
 impl AuditPage {
@@ -63,7 +66,9 @@ impl AuditPage {
             ("api_key", Some(tenant_id)) => format!("/console/tenants/{tenant_id}/keys/{full}"),
             _ => return id(full),
         };
-        let Some(name) = self.names.name_of(full) else {
+        let own = self.tenant.as_ref().filter(|tenant| tenant.tenant_id.to_string() == full);
+        let name = own.map(|tenant| tenant.name.as_str()).or_else(|| self.names.name_of(full));
+        let Some(name) = name else {
             return id_link(full, &href);
         };
         let name = Markup::text(name);
@@ -116,5 +121,6 @@ async fn show(
         names,
         pager: caller.query.pager(found.next),
         query: caller.query,
+        is_filtered: filter != AuditFilter::default(),
     })
 }

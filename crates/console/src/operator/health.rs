@@ -13,6 +13,7 @@ use super::Operator;
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page, secured};
 use crate::request::Caller;
+use crate::text::markup;
 
 /// The longest queue that is counted.
 const MAX_COUNTED: u32 = 1_000;
@@ -121,7 +122,7 @@ fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
         0 => (Level::Good, "No request waits for a connection."),
         _ => (
             Level::Look,
-            "Requests wait for a connection: look for slow statements, or raise index.max_connections.",
+            "Requests wait for a connection: look for slow statements, or raise `index.max_connections`.",
         ),
     };
     let calls = "keepsake_blob_call_duration_seconds_count";
@@ -178,8 +179,7 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
         Ok(number) => {
             let number = u64::try_from(number).unwrap_or(u64::MAX);
             let at_least = if number >= u64::from(MAX_COUNTED) { "at least " } else { "" };
-            let words =
-                "Removed content is still stored, and its deletion is late: look at the last run of the job.";
+            let words = "Removed content is still stored, and its deletion is late: look at the job `drain-deletions`.";
             (format!("{at_least}{} overdue", words::count(number)), (Level::Look, words))
         }
         Err(_) => ("unknown".to_owned(), UNREAD),
@@ -206,7 +206,7 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
             let why = reason.in_words();
             let words = match reason {
                 MeaningReason::NotInstalled => {
-                    format!("Because {why}. Install it with keepsake model install.")
+                    format!("Because {why}. Install it with `keepsake model install`.")
                 }
                 MeaningReason::Timeout | MeaningReason::Failed => {
                     format!("At the last search, {why}. The server's log says more.")

@@ -64,22 +64,22 @@ impl Period {
 fn purpose_of(job: &str) -> &'static str {
     match job {
         "count-totals" => "Sums up stores, memories and bytes of all tenants.",
-        "delete-tenants" => "Goes on with deletions of tenants.",
+        "delete-tenants" => "Continues the deletions of tenants.",
         "drain-deletions" => "Deletes removed content from the storage.",
-        "embed-memories" => "Prepares memories for the search by meaning.",
-        "erase" => "Goes on with erasures.",
+        "embed-memories" => "Prepares memories for search by meaning, where this is missing.",
+        "erase" => "Continues erasures.",
         "expire-unused" => {
             "Deletes memories at their expiry time, and those that were not used for the period of their store."
         }
         "expire-versions" => "Removes versions that are kept no longer.",
-        "fork" => "Goes on with copies of stores.",
-        "index-memories" => "Prepares memories for the search by words, where this is missing.",
+        "fork" => "Continues copies of stores.",
+        "index-memories" => "Prepares memories for search by words, where this is missing.",
         "prune" => "Removes old records, such as runs of jobs and ended sessions.",
         "prune-reads" => "Removes old records of who has seen which version.",
         "purge-stores" => "Removes the data of deleted stores.",
         "reconcile-usage" => "Counts memories and bytes again, and corrects the numbers of usage.",
         "sweep-blobs" => "Finds content that no memory has, and memories without their content.",
-        "undo" => "Goes on with long undos.",
+        "undo" => "Continues undos that need several commits.",
         _ => "",
     }
 }

@@ -178,7 +178,7 @@ pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantI
         frame: caller.frame(&tenant.name),
         searched: words_of_mode(tenant.search_mode),
         tenant,
-        quotas: quotas_of(&usage, "Memories"),
+        quotas: quotas_of(&usage, "Size of all stores"),
         usage,
         activity: Activity::of(&caller, &principal, None).await?,
     })

@@ -188,7 +188,10 @@ pub(crate) fn draft_of(fields: &Fields, now: Timestamp) -> Result<KeyDraft, Refu
         text.parse::<StoreId>().map_err(rule)
     });
     let store_ids: Vec<_> = store_ids.collect::<Result<_, _>>()?;
-    let expires = days(fields.number("expires_days")?)?.filter(|secs| *secs > 0);
+    let expires = days(fields.number("expires_days")?)?;
+    if expires == Some(0) {
+        return Err(Refusal::Invalid("`expires_days` must be at least 1".to_owned()));
+    }
     Ok(KeyDraft {
         name: fields.text("name").trim().to_owned(),
         scopes: scopes.collect::<Result<_, _>>()?,

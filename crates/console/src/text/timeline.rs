@@ -13,7 +13,7 @@ const BOTTOM: i64 = 44;
 const HEIGHT: i64 = 64;
 /// The height of a timeline without words.
 const BAR_HEIGHT: i64 = 16;
-/// Parts between two times on the axis.
+/// Parts between two times on the axis. The times are multiples of them, such as midnight of each day.
 const TIMES_EVERY: i64 = 6;
 
 /// What happened in one part of the time.
@@ -75,8 +75,11 @@ impl Timeline<'_> {
         let mut svg = self.begin("class=\"chart timeline\"", HEIGHT);
         let height = BOTTOM - TOP;
         let _ = write!(svg, "<rect class=\"track\" y=\"{TOP}\" width=\"{WIDTH}\" height=\"{height}\"/>");
-        for place in (1..self.count).filter(|place| place % TIMES_EVERY == 0) {
+        for place in 1..self.count {
             let at = self.first.as_micros() + place * self.part_micros;
+            if at % (TIMES_EVERY * self.part_micros) != 0 {
+                continue;
+            }
             let _ = write!(
                 svg,
                 "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",

@@ -32,8 +32,9 @@ async fn limits_are_changed_as_by_the_api_and_taken_back() {
     assert!(audit.contains(&format!("operator tenant.update {}", tenant.id)), "{audit:?}");
     let most = "must be at most 9,007,199,254,740,992.";
     for (typed, said) in [("eight", "must be a whole number."), ("9007199254740993", most)] {
-        let refused = browser.submit(&page, &path, &[("stores_per_tenant", typed)]).await.answered(400);
-        says(&refused.text, &[said, &format!("name=\"stores_per_tenant\" value=\"{typed}\"")]);
+        let wrong = [("stores_per_tenant", typed), ("request_burst", "x")];
+        let refused = browser.submit(&page, &path, &wrong).await.answered(400);
+        says(&refused.text, &["Request burst must", said, &format!("_tenant\" value=\"{typed}\"")]);
         assert_eq!(own("stores_per_tenant").await, 7);
     }
     saved.has("name=\"stores_per_tenant\" value=\"7\"");
@@ -123,9 +124,8 @@ async fn operator_makes_a_tenant_and_its_first_key_once() {
     let once = form.field("once");
     let typed =
         |days| [("once", once.as_str()), ("name", "A"), ("scope", "memory:read"), ("expires_days", days)];
-    let refused = browser.submit(&form, &path, &typed("x")).await.answered(400);
-    let kept = "name=\"name\" required maxlength=\"255\" value=\"A\"";
-    says(&refused.text, &["Expires after days must be a whole number.", kept]);
+    let refused = browser.submit(&form, &path, &typed("0")).await.answered(400);
+    says(&refused.text, &["Expires after days must be at least 1.", "maxlength=\"255\" value=\"A\""]);
     let made = browser.submit(&form, &path, &typed("30")).await.answered(200);
     let client = server.client(&tenant).with_key(&made.after("id=\"secret\">"));
     assert_eq!(client.get("/v1/credential").await.json()["workspace_id"], id.as_str());
