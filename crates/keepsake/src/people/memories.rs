@@ -287,12 +287,11 @@ async fn cat(args: CatArgs) -> Result<()> {
     let connection = Connection::of_store(&args.store).await?;
     let mut failed: Option<Failure> = None;
     for (path, beginning) in paths.iter().zip(beginnings) {
-        let found = match beginning {
-            Some(beginning) => history::version_that_begins(&connection, beginning).await,
-            None => {
-                let found = get_at(&connection, path, "full", &args.moment).await;
-                named_if_directory(&connection, path, &args.moment, found).await
-            }
+        let found = if let Some(beginning) = beginning {
+            history::version_that_begins(&connection, beginning).await
+        } else {
+            let found = get_at(&connection, path, "full", &args.moment).await;
+            named_if_directory(&connection, path, &args.moment, found).await
         };
         match found {
             Ok(printed) => connection.printer.done(&printed, || text_of(&printed, "content").to_owned())?,
