@@ -13,8 +13,10 @@ use crate::{DIMENSIONS, Endpoint, EndpointConfig, InvalidEndpoint, Model, ModelE
 
 /// The embedded model's folder is looked at again after this time.
 pub const LOOK_INTERVAL: Duration = Duration::from_secs(3);
-/// The part of similarity in the score of a hit; measured with both models (`docs/adr/0029`).
-const WEIGHT: f32 = 0.25;
+/// The part of similarity in the score of a hit, as measured with the embedded model and with a larger one at an
+/// endpoint (`docs/adr/0030`).
+const WEIGHT_OF_EMBEDDED: f32 = 0.25;
+const WEIGHT_OF_ENDPOINT: f32 = 0.4;
 
 /// The source of vectors.
 #[derive(Debug)]
@@ -63,7 +65,8 @@ impl Embedder {
     pub fn weight(&self) -> f32 {
         match self {
             Self::Off => 0.0,
-            Self::Embedded(_) | Self::Endpoint(_) => WEIGHT,
+            Self::Embedded(_) => WEIGHT_OF_EMBEDDED,
+            Self::Endpoint(_) => WEIGHT_OF_ENDPOINT,
         }
     }
 

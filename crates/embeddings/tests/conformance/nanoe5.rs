@@ -29,8 +29,9 @@ pub(crate) async fn start() -> (Child, EndpointConfig) {
         model: "multilingual-e5-small".to_owned(),
         key: Some("any".into()),
         dimensions: 384,
-        query_prefix: "query: ".to_owned(),
-        document_prefix: "passage: ".to_owned(),
+        // The server puts the model's prefix before each text itself.
+        query_prefix: String::new(),
+        document_prefix: String::new(),
     };
     (server, config)
 }
