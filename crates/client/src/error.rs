@@ -242,9 +242,7 @@ mod tests {
 
     #[test]
     fn refusal_keeps_what_the_server_states() {
-        let ClientError::Refused(known) = refusal(409, &[], CONFLICT) else {
-            panic!("not a refusal");
-        };
+        let ClientError::Refused(known) = refusal(409, &[], CONFLICT) else { panic!("not a refusal") };
         assert_eq!(known.kind, "memory_path_conflict_error");
         assert_eq!(known.to_string(), "the path is taken");
         assert_eq!(refusal(500, &[], CONFLICT).to_string(), "the path is taken (req_1)");

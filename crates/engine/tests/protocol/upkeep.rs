@@ -10,7 +10,7 @@ use crate::prelude::*;
 
 on_both_databases! {
     failed_scheduled_run_is_retried_in_its_slot,
-    prune_deletes_records_of_old_calls,
+    calls_are_forgotten_after_a_day_and_pruned_after_two,
     prune_drops_audit_entries_past_their_retention,
 }
 
@@ -223,24 +223,26 @@ async fn sweep_during_full_write_load_causes_no_problems(setup: TestEngine) {
     assert_eq!(setup.blobs_there().await, named, "every blob has a row, and every row its blob");
 }
 
-async fn prune_deletes_records_of_old_calls(setup: TestEngine) {
+async fn calls_are_forgotten_after_a_day_and_pruned_after_two(setup: TestEngine) {
     let make = async |key: &str| {
         let idempotency = Some(setup.call_named(key, key));
         let new = NewMemory { idempotency, ..new_memory(&format!("/{key}.txt"), "text") };
-        setup.try_make(new).await.unwrap().memory.head.memory_id
+        setup.try_make(new).await.map(|made| made.memory.head.memory_id)
     };
     let pruned = async |batch| setup.run(Prune { batch }).await["idempotency_records"].clone();
-    make("old").await;
-    // Kept for 48 hours: a day longer than a replica recognises the call, since
-    // clocks may differ.
+    make("old").await.unwrap();
+    // Kept for 48 hours: a day longer than a replica recognises the call, since clocks may differ.
     setup.clock.advance(2 * HOUR);
-    make("outdated").await;
-    setup.clock.advance(DAY);
-    let young = make("young").await;
+    let outdated = make("outdated").await.unwrap();
+    setup.clock.advance(short_of(DAY, SECOND));
+    assert_eq!(make("outdated").await.unwrap(), outdated);
+    setup.clock.advance(2 * SECOND);
+    assert!(make("outdated").await.is_err(), "it is another call, and the path is taken");
+    let young = make("young").await.unwrap();
     setup.clock.advance(23 * HOUR);
     assert_eq!(setup.dry_run(Prune::default()).await["idempotency_records"], 1);
     assert_eq!(pruned(1).await, 1);
-    assert_eq!(make("young").await, young);
+    assert_eq!(make("young").await.unwrap(), young);
     assert_eq!(pruned(100).await, 0);
 }
 
@@ -273,9 +275,7 @@ async fn plant_foreign(setup: &TestEngine, blobs: impl Iterator<Item = u128>) {
 
 async fn assert_stops(worker: &TestEngine, sweep: SweepBlobs) {
     let outcome = worker.outcome(sweep).await;
-    let RunOutcome::Failed(error) = outcome else {
-        panic!("{outcome:?}");
-    };
+    let RunOutcome::Failed(error) = outcome else { panic!("{outcome:?}") };
     assert!(error.contains("names too few of the blobs"), "{error}");
 }
 

@@ -2,8 +2,6 @@
 
 use crate::prelude::*;
 
-on_both_databases! { repeated_block_is_forgotten_after_a_day, }
-
 with_object_store! {
     lost_edit_is_retried_on_a_fresh_read,
     change_waits_while_another_replica_claims_the_memory,
@@ -155,19 +153,6 @@ async fn disconnected_client_cancels_only_the_answer(setup: TestEngine) {
     setup.all_writes_end().await;
     assert_eq!(Arc::strong_count(&place), 1);
     assert!(setup.head("/a.txt").await.is_some());
-}
-
-async fn repeated_block_is_forgotten_after_a_day(setup: TestEngine) {
-    setup.create("/memories/a.txt", "one\n").await;
-    let block = tool_call(insert("/memories/a.txt", 1, "two"));
-    let block = ToolCall { tool_use_id: Some("toolu_1".to_owned()), ..block };
-    let tools = &setup.engine.tools;
-    let send = async || tools.call(&setup.principal, setup.store_id, block.clone()).await.unwrap();
-    let first = send().await;
-    setup.call(delete("/memories/a.txt")).await;
-    assert_eq!(send().await, first);
-    setup.clock.advance(DAY + SECOND);
-    assert!(send().await.is_error, "the file is gone");
 }
 
 /// With one connection in the pool, a look at the index in the middle of a

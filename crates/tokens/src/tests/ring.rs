@@ -47,17 +47,13 @@ fn issued_token_has_its_claims() {
 }
 
 #[test]
-fn token_lives_a_day_at_most_and_ends() {
+fn token_lives_a_day_at_most() {
     let day = Duration::from_hours(24);
     let second = Duration::from_secs(1);
     for (life, is_issued) in [(Duration::ZERO, false), (second, true), (day, true), (day + second, false)] {
         let claims = OwnClaims { expires_at: now().plus(life), ..claims() };
         assert_eq!(ring().issue(&claims, now()).is_ok(), is_issued, "{life:?}");
     }
-    let token = ring().issue(&claims(), now()).unwrap();
-    let over = now().plus(HOUR + Duration::from_mins(1));
-    verified(&ring(), &token, over.minus(second)).unwrap();
-    assert_eq!(verified(&ring(), &token, over), Err(TokenError::Expired));
 }
 
 #[test]

@@ -285,17 +285,18 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
     }
 }
 
-/// A directory and a file, and two memories, change places in one commit.
+/// A directory and a file, and two memories, one with a name that literals of Postgres quote, change places
+/// in one commit.
 pub(super) async fn paths_are_swapped_in_one_commit(place: Place) {
-    let store = place.new_store("swapped").await;
-    let [one, two] = [store.create("/one", "1").await, store.create("/two", "2").await];
+    let (store, quoted) = (place.new_store("swapped").await, r#"/{a}, "b" \ (c)"#);
+    let [one, two] = [store.create(quoted, "1").await, store.create("/two", "2").await];
     let file = store.create("/place", "file").await;
     let mut below = Vec::new();
     for n in 0..3 {
         below.push(store.create(&format!("/dir/{n}"), "below").await);
     }
     let (before, begin) = (tree_of(&store).await, store.version_count().await);
-    for (memory, path) in [(&one, "/x"), (&two, "/one"), (&one, "/two"), (&file, "/y")] {
+    for (memory, path) in [(&one, "/x"), (&two, quoted), (&one, "/two"), (&file, "/y")] {
         store.update(memory, &json!({"path": path})).await;
     }
     for (n, memory) in below.iter().enumerate() {
@@ -306,7 +307,7 @@ pub(super) async fn paths_are_swapped_in_one_commit(place: Place) {
     let done = undo(&store, &json!({"after_seq": begin})).await;
     shows(&done["counts"], &json!({"renamed": 6, "skipped": 0}));
     assert_eq!(tree_of(&store).await, before);
-    assert_eq!(store.paths().await, ["/dir/0", "/dir/1", "/dir/2", "/one", "/place", "/two"]);
+    assert_eq!(store.paths().await, ["/dir/0", "/dir/1", "/dir/2", "/place", "/two", quoted]);
     let times = strings(&store.history().await[..6], "created_at");
     assert!(times.iter().all(|time| *time == times[0]), "one commit: {times:?}");
     let first = &store.history().await[0];
