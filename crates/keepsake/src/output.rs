@@ -323,11 +323,9 @@ mod tests {
         assert!(["removed=3, kept=2", "kept=2, removed=3"].contains(&outcome.as_str()), "{outcome}");
         assert_eq!(actor_id(&json!({"type": "operator_actor"})), "operator");
         let failed = json!({"counts": null, "error": "no\u{1b}"});
-        let outcome = printer.shown(&failed, &("RESULT", "", Outcome));
-        assert_eq!(outcome, "no\\u001b");
+        assert_eq!(printer.shown(&failed, &("RESULT", "", Outcome)), "no\\u001b");
         let limits = json!({"limits": {"bytes_per_memory": 1_024}});
-        let shown = printer.shown(&limits, &("LIMITS", "/limits", Limits));
-        assert_eq!(shown, "bytes_per_memory=1.00 KiB");
+        assert_eq!(printer.shown(&limits, &("LIMITS", "/limits", Limits)), "bytes_per_memory=1.00 KiB");
         for (value, text) in [
             (json!(null), "-"),
             (json!(true), "yes"),

@@ -212,8 +212,7 @@ async fn access_revoked_during_the_body_is_refused() {
         let text = answer.body.to_string();
         assert!(text.contains("read-only") || answer.status == StatusCode::FORBIDDEN, "{uri}: {text}");
     }
-    let listed = server.get(&format!("{}/memories", server.store)).await;
-    assert_eq!(listed.body["data"], json!([]));
+    assert_eq!(server.get(&format!("{}/memories", server.store)).await.body["data"], json!([]));
 }
 
 #[tokio::test]

@@ -38,8 +38,7 @@ async fn unversioned_bucket_state_is_read_once_in_minutes() {
     let replica = store.clone();
     for blob in 1..=3 {
         for store in [&store, &replica] {
-            let erased = store.erase(&key(1, 1, blob)).await.unwrap();
-            assert_eq!(erased, ObjectVersions::NotVersioned);
+            assert_eq!(store.erase(&key(1, 1, blob)).await.unwrap(), ObjectVersions::NotVersioned);
         }
     }
     assert_eq!((count(&requests, "DELETE"), count(&requests, "?versioning")), (6, 1));
@@ -50,8 +49,7 @@ async fn unversioned_bucket_state_is_read_once_in_minutes() {
 async fn forbidden_version_listing_is_reported_and_remembered() {
     let (store, requests) = bucket_that_says(denied(), denied()).await;
     for blob in 1..=3 {
-        let erased = store.erase(&key(1, 1, blob)).await.unwrap();
-        assert_eq!(erased, ObjectVersions::Kept);
+        assert_eq!(store.erase(&key(1, 1, blob)).await.unwrap(), ObjectVersions::Kept);
     }
     assert_eq!((count(&requests, "?versioning"), count(&requests, "?versions")), (1, 1));
     // Erasing a whole tenant or store requests the state again.

@@ -95,8 +95,7 @@ async fn removed_blob_store_or_tenant_is_gone_and_its_neighbours_stay() {
     let rest = store.erase_all(tenant_id, None, first.last.as_ref(), 2).await;
     assert_eq!(rest.unwrap(), not_versioned(1, None));
     assert_eq!(keys(&store, None, 10).await, other);
-    let again = store.erase_all(tenant_id, None, None, 2).await.unwrap();
-    assert_eq!(again, not_versioned(0, None));
+    assert_eq!(store.erase_all(tenant_id, None, None, 2).await.unwrap(), not_versioned(0, None));
 }
 
 #[tokio::test]

@@ -7,14 +7,12 @@ fn found_by(settings: &Settings, text: &str) -> Vec<String> {
 
 #[test]
 fn rules_of_the_scanner_come_from_a_file_or_as_toml_from_a_variable() {
-    let of_file = settings(COMPLETE, &[]).unwrap();
-    assert_eq!(found_by(&of_file, "EMP-004711"), ["employee_id"]);
+    assert_eq!(found_by(&settings(COMPLETE, &[]).unwrap(), "EMP-004711"), ["employee_id"]);
     let inline = with("sensitive_data.rules = [{ kind = \"badge\", pattern = \"B-[0-9]+\" }]");
     assert_eq!(found_by(&settings(&inline, &[]).unwrap(), "B-1"), ["badge"]);
     let rules = "[{ kind = 'one', pattern = 'X1' }, { kind = 'two', pattern = 'X2' }]";
     let variable = [("KEEPSAKE_SENSITIVE_DATA_RULES", rules)];
-    let of_variable = settings(COMPLETE, &variable).unwrap();
-    assert_eq!(found_by(&of_variable, "X2 X1 EMP-004711"), ["two", "one"]);
+    assert_eq!(found_by(&settings(COMPLETE, &variable).unwrap(), "X2 X1 EMP-004711"), ["two", "one"]);
     assert_eq!(found_by(&settings(MINIMAL, &[]).unwrap(), "EMP-004711"), [""; 0]);
     assert!(File::new(COMPLETE).sources(&variable).merge().to_toml().contains(
         r#"rules = [{ kind = "one", pattern = "X1" }, { kind = "two", pattern = "X2" }] # KEEPSAKE_SENSITIVE_DATA_RULES"#

@@ -10,8 +10,7 @@ fn every_key_is_read_from_a_file() {
     assert_eq!(settings.index.migrate_url.unwrap().to_string(), "postgres://owner:***@db:5433/keepsake");
     assert_eq!(settings.index.jobs_url.unwrap().expose_secret(), "postgres://jobs:hunter2@db:5433/keepsake");
     let server = settings.server.options;
-    let deadlines = [server.request_deadline, server.shutdown_deadline];
-    assert_eq!(deadlines, [61, 31].map(Duration::from_secs));
+    assert_eq!([server.request_deadline, server.shutdown_deadline], [61, 31].map(Duration::from_secs));
     assert_eq!((server.max_requests_in_flight, server.max_connections), (32, 33));
     assert_eq!(server.max_request_memory_bytes, 34_000_000);
     assert_eq!(server.mcp.allowed_hosts, ["memory.example.com", "10.0.0.1:8080"]);

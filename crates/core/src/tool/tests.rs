@@ -45,6 +45,5 @@ fn number_without_fraction_is_an_integer_and_a_long_command_is_cut() {
         };
         assert_eq!(found, read, "{input}");
     }
-    let long = parse(&json!({"command": "x".repeat(1_000_000)})).unwrap_err();
-    assert!(long.to_string().len() < 400);
+    assert!(parse(&json!({"command": "x".repeat(1_000_000)})).unwrap_err().to_string().len() < 400);
 }

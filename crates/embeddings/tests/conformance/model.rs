@@ -68,14 +68,12 @@ fn model_is_installed_replaced_and_removed_while_it_is_used() {
     let next_look = start + LOOK_INTERVAL;
     let vector = model.embed_query("text", next_look).unwrap();
     assert_eq!((vector.len(), model.status()), (DIMENSIONS, Status::Ready));
-    let documents = model.embed_documents(&["other", "text"], next_look).unwrap();
-    assert_eq!(documents[1], vector);
+    assert_eq!(model.embed_documents(&["other", "text"], next_look).unwrap()[1], vector);
     let opened = model.model(next_look).unwrap();
 
     assert!(folder.remove().unwrap());
     assert_eq!(model.embed_query("text", next_look).unwrap(), vector);
-    let last_look = next_look + LOOK_INTERVAL;
-    assert_eq!(model.embed_query("text", last_look), Err(Missing::NotInstalled));
+    assert_eq!(model.embed_query("text", next_look + LOOK_INTERVAL), Err(Missing::NotInstalled));
     // An opened model stays usable.
     assert_eq!(opened.embed("text").unwrap(), vector);
 }

@@ -14,8 +14,7 @@ on_backend! { sqlite_and_s3, in_the_process, cached_content_costs_no_call_of_the
 
 async fn content_of_expired_versions_and_purged_stores_is_removed_at_once(setup: TestEngine) {
     let delaying = setup.delaying();
-    let memory = setup.make("/a.txt", "one").await;
-    setup.delete(&memory).await;
+    setup.delete(&setup.make("/a.txt", "one").await).await;
     setup.clock.advance(30 * DAY);
     assert_eq!(delaying.run(ExpireVersions).await["blobs"], 1);
     assert_eq!(setup.blobs_there().await, []);

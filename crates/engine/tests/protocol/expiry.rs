@@ -75,8 +75,7 @@ async fn expired_memory_without_a_pin_is_deleted_by_nobody_and_can_be_restored(s
     assert_eq!((last.operation, last.created_by), (Operation::Deleted, None), "by nobody");
     assert_eq!(expire(&setup).await, 0, "run twice, it finds nothing");
 
-    let back = setup.restore(&memory).await.unwrap();
-    assert_eq!(back.content.as_deref(), Some("kept"));
+    assert_eq!(setup.restore(&memory).await.unwrap().content.as_deref(), Some("kept"));
     setup.clock.advance(short_of(PERIOD, SECOND));
     assert_eq!(expire(&setup).await, 0, "its life runs from the restoration");
     setup.clock.advance(SECOND);
@@ -167,8 +166,7 @@ async fn passed_expiry_time_is_accepted_again_and_spares_a_pinned_memory(setup: 
     let shown = setup.update(&memory, pin(true)).await.unwrap();
     assert_eq!(shown.expires_at, None);
     assert_eq!(expire(&setup).await, 0, "it is pinned");
-    let shown = setup.update(&memory, pin(false)).await.unwrap();
-    assert_eq!(shown.expires_at, Some(time));
+    assert_eq!(setup.update(&memory, pin(false)).await.unwrap().expires_at, Some(time));
     assert_eq!(expire(&setup).await, 1);
 }
 

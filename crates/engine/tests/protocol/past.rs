@@ -102,8 +102,7 @@ async fn point_is_shown_as_it_was_or_refused_with_the_oldest_one(setup: TestEngi
             0 => live.push(setup.make(&format!("/{step}.txt"), "made").await),
             5 if live.len() > 2 => setup.delete(&live.remove(0)).await,
             4 => {
-                let renamed = new_path(&format!("/renamed-{step}.txt"));
-                setup.update(&live[0], renamed).await.unwrap();
+                setup.update(&live[0], new_path(&format!("/renamed-{step}.txt"))).await.unwrap();
             }
             _ => {
                 let memory = &live[step % live.len()];

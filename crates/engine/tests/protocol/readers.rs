@@ -86,8 +86,7 @@ async fn each_read_is_written_once_wherever_a_listing_ends(setup: TestEngine) {
 
 async fn old_and_surplus_records_are_removed(setup: TestEngine) {
     let limits = json!({"read_retention_secs": 10 * DAY.as_secs(), "recorded_reads_per_tenant": 3});
-    let unlimited = setup.make("/other.txt", "x").await;
-    setup.read(&unlimited, View::Full).await;
+    setup.read(&setup.make("/other.txt", "x").await, View::Full).await;
     readers(&setup).await;
     let tenant = setup.of_tenant_with(limits).await;
     let mut times = Vec::new();

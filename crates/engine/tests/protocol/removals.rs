@@ -148,8 +148,7 @@ const SECRET: &str = "a secret that nobody else has written";
 
 /// A memory of which retention took every version; the blob is queued.
 async fn expired_memory(setup: &TestEngine, path: &str) {
-    let memory = setup.make(path, SECRET).await;
-    setup.delete(&memory).await;
+    setup.delete(&setup.make(path, SECRET).await).await;
     setup.clock.advance(30 * DAY);
     let taken = setup.run(ExpireVersions).await;
     assert_eq!((&taken["memories"], &taken["blobs"]), (&1.into(), &1.into()));

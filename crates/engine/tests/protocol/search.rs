@@ -12,8 +12,7 @@ async fn hit_that_changes_meanwhile_shows_the_content_that_was_found(setup: Test
     let (other, moved) = (setup.elsewhere(), setup.clone());
     setup.create("/memories/a.txt", "an apple\n").await;
     setup.blobs.before_get(once(async move { move_head(&moved).await }));
-    let page = search(&other, &asked("apple")).await;
-    assert_eq!(page.items[0].snippet, "an ⟦apple⟧\n");
+    assert_eq!(search(&other, &asked("apple")).await.items[0].snippet, "an ⟦apple⟧\n");
     assert_eq!(paths(&other, "apple").await, Vec::<String>::new());
 }
 

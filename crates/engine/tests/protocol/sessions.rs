@@ -133,8 +133,7 @@ async fn store_in_use_by_a_session_keeps_its_memories(setup: TestEngine) {
     // Now by tokens that may only read.
     for session in &sessions {
         let issued = replica.engine.sessions.issue_token(&reader.principal, session.session.session_id);
-        let agent = replica.holding(&issued.await.unwrap()).await;
-        agent.call_in(session, view("/memories")).await;
+        replica.holding(&issued.await.unwrap()).await.call_in(session, view("/memories")).await;
     }
     replica.engine.replica.flush().await.unwrap();
     setup.clock.advance(short_of(DAY, SECOND));

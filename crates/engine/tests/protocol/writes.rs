@@ -50,8 +50,7 @@ async fn lost_edit_is_retried_on_a_fresh_read(setup: TestEngine) {
         other.call(insert("/memories/a.txt", 1, "theirs")).await;
         let looking = other.clone();
         other.blobs.before_put(once(async move {
-            let head = looking.head("/a.txt").await.unwrap();
-            assert!(head.claim.is_some(), "who lost is the next");
+            assert!(looking.head("/a.txt").await.unwrap().claim.is_some(), "who lost is the next");
         }));
     }));
     setup.call(insert("/memories/a.txt", 0, "ours")).await;

@@ -447,8 +447,7 @@ mod tests {
         assert!(timeout(Duration::from_mins(1), &mut calls).await.is_err());
         assert_eq!(begun.load(Ordering::SeqCst), 2, "both that waited went together");
         let began_at = Instant::now();
-        let late = batches.run(0, 3).await;
-        assert_eq!(late, Err(BatchFailure::NotBegun), "two batches run");
+        assert_eq!(batches.run(0, 3).await, Err(BatchFailure::NotBegun), "two batches run");
         assert_eq!(began_at.elapsed(), MAX_WAIT);
         assert_eq!(begun.load(Ordering::SeqCst), 2);
         gate.add_permits(2);

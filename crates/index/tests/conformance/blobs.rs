@@ -48,8 +48,7 @@ pub(crate) async fn orphan_stays_condemned_until_its_time_after_its_removal(plac
     place.queue().postpone(&listed[0], after_seconds(30), &fence).await.unwrap();
 
     // The slow write of this blob commits after all.
-    let refused = CommitOutcome::BlobCondemned;
-    assert_eq!(place.try_changes(vec![change.clone()]).await, refused);
+    assert_eq!(place.try_changes(vec![change.clone()]).await, CommitOutcome::BlobCondemned);
     assert_eq!(due(&place, 3599).await, []);
     // It is tried once more, in case the write put it back, and then forgotten.
     assert_eq!(due(&place, 3600).await, [entry(key, 0, Gone)]);

@@ -61,8 +61,7 @@ async fn rows_by_table(raw: &Raw, tenant_id: TenantId) -> BTreeMap<String, u64> 
 pub(crate) async fn tenant_with_everything(place: &Place) -> TenantId {
     let (raw, tenant_id) = (&place.raw, place.tenant_id);
     for number in 0..3 {
-        let head = place.create(&format!("/d{number}/a"), 10).await;
-        place.change(vec![edited(&head, 20)]).await;
+        place.change(vec![edited(&place.create(&format!("/d{number}/a"), 10).await, 20)]).await;
     }
     place.sibling().await.create("/b", 5).await;
     let rows = rows_by_table(raw, tenant_id).await;
@@ -196,8 +195,7 @@ pub(crate) async fn workers_that_run_together_count_every_row_once(first: Place)
 
     let place = first.stranger().await;
     for number in 0..4 {
-        let head = place.create(&format!("/d/{number}"), 10).await;
-        place.change(vec![edited(&head, 20)]).await;
+        place.change(vec![edited(&place.create(&format!("/d/{number}"), 10).await, 20)]).await;
     }
     place.delete_store().await;
     let racing = (0..4).map(|_| tokio::spawn(purge_store(place.clone())));

@@ -237,8 +237,7 @@ pub(crate) async fn vectors_are_removed_with_their_content(place: Place) {
     left.retain(|(memory_id, _)| *memory_id != superseded.memory_id);
     assert_eq!(embedded(&place).await, left);
 
-    let erasure_id = ask(&place, below_p(&place)).await;
-    erase_rows(place.clone(), erasure_id).await;
+    erase_rows(place.clone(), ask(&place, below_p(&place)).await).await;
     assert_eq!(embedded(&place).await, kept);
 
     let rows = async || [place.count("embedding").await, place.count("embedded_store").await];

@@ -77,8 +77,7 @@ pub(crate) async fn expiry_checks_again_before_it_deletes(place: Place) {
     set_period(&other, Some(PERIOD_SECS)).await;
     let memory_id = other.create("/a", 3).await.memory_id;
     assert_eq!(expire(&place, &[memory_id]).await, 0);
-    let stranger = place.stranger().await.tenant_id;
-    assert_eq!(expire_of(stranger, &other, unused(), &[memory_id]).await, 0);
+    assert_eq!(expire_of(place.stranger().await.tenant_id, &other, unused(), &[memory_id]).await, 0);
     // A period that changed meanwhile deletes nothing.
     for period in [Some(PERIOD_SECS + 1), None] {
         set_period(&other, period).await;
@@ -111,8 +110,7 @@ pub(crate) async fn stores_with_a_period_or_a_history_come_page_by_page(first: P
     for _ in 0..3 {
         let place = first.sibling().await;
         set_period(&place, Some(PERIOD_SECS)).await;
-        let head = place.create("/a", 1).await;
-        place.change(vec![deleted(&head)]).await;
+        place.change(vec![deleted(&place.create("/a", 1).await)]).await;
         expected.push((place.tenant_id, place.store_id));
     }
     expected.sort();
@@ -165,15 +163,13 @@ pub(crate) async fn deleted_memories_are_removed_in_batches_of_any_size(first: P
         assert_eq!([place.count("memory").await, place.count("version").await], [1, 1]);
         assert_eq!(place.memory("/stays").await, stays);
         let queued = place.queue().due(late(), 100).await.unwrap();
-        let queued = queued.iter().filter(|due| due.key.store_id == place.store_id);
-        assert_eq!(queued.count(), 6);
+        assert_eq!(queued.iter().filter(|due| due.key.store_id == place.store_id).count(), 6);
     }
 }
 
 pub(crate) async fn deletion_by_a_clock_that_was_ahead_is_removed_with_those_after_it(place: Place) {
     for (path, seconds) in [("/a", 10), ("/b", 365 * 86_400), ("/c", 12)] {
-        let head = place.create(path, 10).await;
-        let mut commit = place.commit_of(vec![deleted(&head)]);
+        let mut commit = place.commit_of(vec![deleted(&place.create(path, 10).await)]);
         commit.now = after_seconds(seconds);
         place.run(&commit).await;
     }

@@ -39,8 +39,7 @@ async fn roles_work_in_transaction_mode_and_one_login_in_session_mode() {
     let pooler = Pooler::start(&postgres.url(), "").await;
     let index = connect(&pooler, Login::Requests, Some(Login::Jobs)).await.unwrap();
     let calls = (0..CALLS).map(|_| async {
-        let replica = Uuid::new_v4();
-        index.replicas.beat(replica, "gateway", NOW, NOW).await.unwrap();
+        index.replicas.beat(Uuid::new_v4(), "gateway", NOW, NOW).await.unwrap();
         index.check().await.unwrap();
         index.upkeep.stores_after(None, 10).await.unwrap();
     });

@@ -91,8 +91,7 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(place: Place) {
     let never_there =
         (MemoryId::from_uuid(next_uuid()), VersionId::from_uuid(Uuid::nil()), row("x", ANALYSER));
     let of_analyser = |terms, analyser| (current.memory_id, current.content.blob_id, row(terms, analyser));
-    let late = [edited_meanwhile, never_there, of_analyser("older", ANALYSER - 1)];
-    assert_eq!(put(&late).await, 0);
+    assert_eq!(put(&[edited_meanwhile, never_there, of_analyser("older", ANALYSER - 1)]).await, 0);
     assert_eq!(put(&[of_analyser("newer", ANALYSER + 1)]).await, 1);
     place.delete_store().await;
     assert_eq!(put(&[of_analyser("newest", ANALYSER + 2)]).await, 0);

@@ -144,8 +144,7 @@ mod tests {
         // The moved file was back in between.
         assert_eq!(gone.must_wait(&both[1..], almost), BTreeSet::from([path("/b.md")]));
         let end = start + GONE_FOR;
-        let waiting = BTreeSet::from(["/a.md", "/a.md~"].map(path));
-        assert_eq!(gone.must_wait(&both, end), waiting);
+        assert_eq!(gone.must_wait(&both, end), BTreeSet::from(["/a.md", "/a.md~"].map(path)));
         assert_eq!(gone.next(end), Some(end + GONE_FOR));
         assert_eq!(gone.must_wait(&both, end + GONE_FOR), BTreeSet::new());
         assert_eq!(gone.next(end + GONE_FOR), None);

@@ -121,8 +121,7 @@ async fn every_acknowledged_edit_is_in_the_file_once_and_costs_few_puts() {
     assert!(refused * 100 <= edits.len(), "{refused} of {} edits were refused", edits.len());
     let file = clients[0].lines(&tenant, FILE).await;
     for (line, is_acknowledged) in &edits {
-        let times = file.iter().filter(|it| *it == line).count();
-        assert_eq!(times, usize::from(*is_acknowledged), "{line}");
+        assert_eq!(file.iter().filter(|it| *it == line).count(), usize::from(*is_acknowledged), "{line}");
     }
     // Each edit made one version, and the attempts that lost left no content.
     let database = deployment.database().await;

@@ -202,8 +202,7 @@ async fn excess_connection_is_refused_except_for_health_probes() {
     let (status, answer) = exchange(&server, request.as_bytes()).await;
     assert_eq!(status, 529, "{answer}");
     assert!(answer.contains("retry-after: 1") && answer.contains("overloaded_error"), "{answer}");
-    let probe = b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n";
-    assert_eq!(exchange(&server, probe).await.0, 200);
+    assert_eq!(exchange(&server, b"GET /readyz HTTP/1.1\r\nHost: x\r\n\r\n").await.0, 200);
     held.pop();
     let is_free = async || exchange(&server, request.as_bytes()).await.0 == 200;
     eventually("a place is free", PATIENCE, is_free).await;

@@ -72,8 +72,7 @@ async fn make_history(store: &Store) {
     let once = json!({"path": "/once.md", "content": "once"});
     ok(&store.client.post_patiently(&store.memories(), &once, "once").await);
     Store::make(&store.client, "archived").await.archive().await;
-    let deleted = Store::make(&store.client, "deleted").await;
-    ok(&delete(&store.client, &deleted.path).await);
+    ok(&delete(&store.client, &Store::make(&store.client, "deleted").await.path).await);
 }
 
 /// Fields that clients must still read after every later upgrade.

@@ -62,8 +62,7 @@ fn only_an_overlong_query_is_an_error() {
 #[test]
 fn clauses_are_deduplicated_and_limited() {
     let query = parsed(&"-ab* path:x/ \"c d\" ".repeat(40));
-    let counts = [query.excluded.len(), query.paths.len(), query.phrases.len()];
-    assert_eq!(counts, [1, 1, 1]);
+    assert_eq!([query.excluded.len(), query.paths.len(), query.phrases.len()], [1, 1, 1]);
     let many = |clause: &str| -> String {
         let numbers = (0..60).map(|number: u32| number.to_string());
         numbers.map(|number| clause.replace('#', &number)).collect()

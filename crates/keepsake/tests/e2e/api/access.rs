@@ -267,8 +267,7 @@ pub(super) async fn settings_need_the_scope_of_stores_and_a_bound_key_sees_one_s
     for name in ["one", "two"] {
         place.new_store(name).await;
     }
-    let listed = place.bound.all(&format!("{STORES}?limit=1")).await;
-    assert_eq!(strings(&listed, "id"), [store.id.as_str()]);
+    assert_eq!(strings(&place.bound.all(&format!("{STORES}?limit=1")).await, "id"), [store.id.as_str()]);
     let selection = json!({"store_metadata": {"user": "nora"}});
     for (path, body) in [(STORES, json!({"name": "a"})), ("/v1/erasures", selection)] {
         refused(&place.bound.post(path, &body).await, 403, "permission_error");
@@ -298,8 +297,7 @@ pub(super) async fn archived_store_can_be_read_and_deleted_only(place: Place) {
         {"type": "delete", "memory_id": gone["id"]},
     ]});
     let batch = ok(&store.batch(&batch).await);
-    let failed = text(&batch["data"][0]["error"]["message"]);
-    assert!(failed.contains("archived"), "{batch}");
+    assert!(text(&batch["data"][0]["error"]["message"]).contains("archived"), "{batch}");
     assert_eq!(batch["data"][1]["status"], "deleted");
     assert_eq!(store.paths().await, ["/kept"]);
     let (path, edits) = ("/memories/kept", json!([{"old_str": "one", "new_str": "x"}]));

@@ -72,8 +72,7 @@ pub(super) async fn keys_redactions_and_erasures_are_in_the_audit(place: Place) 
     }
     assert_done_to(&place, key.rsplit('/').next().unwrap(), "api_key.create api_key.revoke").await;
     let erasure = post("/v1/erasures", json!({"memory_store_id": store.id})).await;
-    let created = entries(&place, "action=erasure.create").await;
-    assert_eq!(created[0]["object"]["id"], erasure["id"]);
+    assert_eq!(entries(&place, "action=erasure.create").await[0]["object"]["id"], erasure["id"]);
 }
 
 pub(super) async fn deletion_of_a_store_is_in_the_audit_which_is_filtered_and_paged(place: Place) {

@@ -166,8 +166,7 @@ pub(super) async fn atomic_batch_fails_with_its_first_refused_operation(place: P
     store.create("/d-e", "x").await;
     let inside = store.create("/d/x", "x").await;
     let body = json!({"operations": [create("/d", "x")]});
-    let error = refused(&store.batch(&body).await, 409, conflict);
-    assert_eq!(error["conflicting_memory_id"], inside["id"]);
+    assert_eq!(refused(&store.batch(&body).await, 409, conflict)["conflicting_memory_id"], inside["id"]);
     for (body, named) in [
         (json!({"operations": []}), "1 to 500"),
         (json!({"operations": vec![create("/b", ""); 501]}), "1 to 500"),

@@ -89,8 +89,7 @@ pub(super) async fn key_is_scoped_to_one_credential_and_path(place: Place) {
     let other = place.new_store("other").await;
     let new = json!({"path": "/a", "content": "one"});
     let here = ok(&post(client, "k", &store.memories(), &new).await);
-    let there = ok(&post(client, "k", &other.memories(), &new).await);
-    assert_ne!(here["id"], there["id"]);
+    assert_ne!(here["id"], ok(&post(client, "k", &other.memories(), &new).await)["id"]);
     path_conflict(&post(&place.second, "k", &store.memories(), &new).await, &here);
     ok(&post(client, "k", &store.memory(&here), &json!({"content": "two"})).await);
     // So is the block of a tool.
@@ -148,7 +147,6 @@ pub(super) async fn repeated_call_is_answered_even_if_it_is_now_forbidden(place:
         assert_eq!(again["data"][0][field], unchanged["data"][0][field], "{again}");
     }
     // The content is returned if it is requested and still stored.
-    let full = ok(&post(client, "k", &format!("{at}?view=full"), &calls[0].1).await);
-    assert_eq!(full["content"], "two");
+    assert_eq!(ok(&post(client, "k", &format!("{at}?view=full"), &calls[0].1).await)["content"], "two");
     assert_eq!(store.version_count().await, 5);
 }

@@ -108,8 +108,7 @@ pub(super) async fn first_page_shows_every_change(place: Place) {
         store.update(&memory, &edit).await;
         assert_first_pages(&store, &memory).await;
     }
-    let period = json!({"expires_unused_after": 10 * 86_400});
-    ok(&place.client.post(&store.path, &period).await);
+    ok(&place.client.post(&store.path, &json!({"expires_unused_after": 10 * 86_400})).await);
     assert_first_pages(&store, &memory).await;
     assert!(listed(&store, "").await[0]["expires_at"].is_string());
     store.read(&memory).await;

@@ -37,8 +37,7 @@ pub(super) async fn text_for_models_has_its_options_everywhere(place: Place) {
     assert_eq!(files(of_session), files(&of_tools).replace("/memories", &slug));
     let path = format!("{SESSIONS}/{}?{OPTIONS}", text(&session["id"]));
     assert_eq!(ok(&client.get(&path).await)["system_prompt"], of_session);
-    let of_token = text_of_tools(&holder, "file_index=true").await;
-    assert_eq!(files(&of_token), files(of_session));
+    assert_eq!(files(&text_of_tools(&holder, "file_index=true").await), files(of_session));
     for (query, named) in [
         ("keep_tidy=yes", "`keep_tidy`"),
         (&format!("topic={}", "x".repeat(1_001)), "`topic`"),

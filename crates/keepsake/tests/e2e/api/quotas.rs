@@ -278,8 +278,7 @@ async fn tenant_makes_so_many_changes_in_a_day(place: Place) {
         }
     }
     // Memories are written as before, and what ends something is done.
-    let memory = store.create("/a", "x").await;
-    store.update(&memory, &json!({"content": "y"})).await;
+    store.update(&store.create("/a", "x").await, &json!({"content": "y"})).await;
     client.revoke(&key).await;
     ok(&delete(client, &at(&session)).await);
     store.archive().await;

@@ -100,8 +100,7 @@ pub(super) async fn no_merge_of_metadata_and_no_pin_is_lost(place: Place) {
     let store = place.new_store("merged").await;
     let (client, path) = (&place.client, &store.path);
     let merge = |n: usize| async move { client.post(path, &json!({"metadata": {n.to_string(): "v"}})).await };
-    let merged = join_all((0..10).map(merge)).await;
-    assert_eq!(parted(merged).1.len(), 0);
+    assert_eq!(parted(join_all((0..10).map(merge)).await).1.len(), 0);
     // Together the others would be too many.
     let (made, over) = parted(join_all((10..22).map(merge)).await);
     assert_eq!((made.len(), over.len()), (6, 6));
@@ -148,8 +147,7 @@ pub(super) async fn nothing_is_written_after_the_archiving(place: Place) {
     for answer in &late {
         refused(answer, 400, "invalid_request_error");
     }
-    let history = store.history().await;
-    assert_eq!(history.len(), made.len());
+    assert_eq!(store.history().await.len(), made.len());
     assert_eq!(store.object().await["archived_at"], archived_at.as_str());
     assert_eq!(store.object().await["memory_count"], made.len());
 }
@@ -205,8 +203,7 @@ async fn edit_and_look(stores: &[Store; 2], file: usize) {
         stores[bytes % 2].update(&memory, &edit).await;
         for store in stores {
             assert_eq!(store.read(&memory).await["content_size_bytes"], bytes);
-            let shown = shown_bytes(store, "/memories/seen").await;
-            assert_eq!(shown[&format!("/memories{path}")], bytes);
+            assert_eq!(shown_bytes(store, "/memories/seen").await[&format!("/memories{path}")], bytes);
         }
     }
 }

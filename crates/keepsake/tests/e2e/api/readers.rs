@@ -51,8 +51,7 @@ pub(super) async fn readers_are_listed_by_version_session_and_surface(place: Pla
             ok(&send(client.request(Method::GET, &request).header("keepsake-purpose", purpose)).await);
         }
     }
-    let export = client.get(&format!("{}/export?versions=true", store.path)).await;
-    assert_eq!(export.status, 200);
+    assert_eq!(client.get(&format!("{}/export?versions=true", store.path)).await.status, 200);
 
     let of_first = store.readers(&format!("memory_version_id={}", text(first))).await;
     let of_agents = [("search", 1), ("search", 1), ("tool", 1), ("tool", 1)];
@@ -126,7 +125,6 @@ pub(super) async fn readers_are_recorded_where_the_store_says_so_and_go_with_the
     assert_ne!(left["data"][0]["memory_version_id"], memory["memory_version_id"]);
     let below = json!({"memory_store_id": store.id, "path_prefix": "/p/"});
     let erasure = ok(&place.client.post("/v1/erasures", &below).await);
-    let receipt = place.client.receipt(&erasure).await.json();
-    assert_eq!(receipt["removed"]["memory_readers"], 1);
+    assert_eq!(place.client.receipt(&erasure).await.json()["removed"]["memory_readers"], 1);
     assert_eq!(list().await["data"], json!([]));
 }

@@ -139,6 +139,5 @@ async fn access_changed_here_is_changed_there(here: &Client, there: &Client, ten
     becomes("read-only").await;
     ok(&delete(here, &resource).await);
     becomes("None is attached").await;
-    let memories = format!("{STORES}/{}/memories", tenant.store_id);
-    not_found(&holder.get(&memories).await);
+    not_found(&holder.get(&format!("{STORES}/{}/memories", tenant.store_id)).await);
 }

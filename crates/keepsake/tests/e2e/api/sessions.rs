@@ -143,8 +143,7 @@ pub(super) async fn agents_calls_are_attributed_to_their_session(place: Place) {
     let (told, _) = call(&holder, &path, &create("a.md")).await;
     assert_eq!(told, format!("File created successfully at: {mount}/a.md"));
     let held = store.seen_by(&holder);
-    let made = held.create("/b.md", "two").await;
-    held.update(&made, &json!({"content": "three"})).await;
+    held.update(&held.create("/b.md", "two").await, &json!({"content": "three"})).await;
     assert!(!call(client, &path, &create("c.md")).await.1);
     let id = text(&session["id"]);
     let history = client.all(&format!("{}?session_id={id}&limit=1", store.versions())).await;

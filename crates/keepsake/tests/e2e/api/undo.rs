@@ -321,8 +321,7 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     let store = place.new_store("guarded").await;
     let path = format!("{}/undo", store.path);
     let memory = store.create("/a", "one").await;
-    let other = store.seen_by(&place.second);
-    other.update(&memory, &json!({"content": "two"})).await;
+    store.seen_by(&place.second).update(&memory, &json!({"content": "two"})).await;
     let own = place.key(&["memory:read", "memory:write"]).await;
     let (own_key, second_key) = (key_of(&own).await, key_of(&place.second).await);
     let restore = format!("{}/restore", store.path);

@@ -133,8 +133,7 @@ pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
         (json!({"expires_at": "never"}), Value::Null),
         (json!({"expires_at": time}), json!(time)),
     ] {
-        let edited = store.update(&memory, &edit).await;
-        assert_eq!(edited["expires_at"], expected, "{edit}");
+        assert_eq!(store.update(&memory, &edit).await["expires_at"], expected, "{edit}");
         assert_eq!(store.read(&memory).await["expires_at"], expected, "{edit}");
     }
     for wrong in ["", "soon", "2020-01-01", "9999-12-31"] {
@@ -153,8 +152,7 @@ pub(super) async fn expiry_time_of_a_memory_is_set_and_removed(place: Place) {
     let inserted = place.client.call(&store.id, &insert).await.tool_result();
     assert!(!inserted.is_error, "{inserted:?}");
     assert_eq!(store.read(&memory).await["expires_at"], time);
-    let upserted = ok(&store.upsert("/b", "d").await);
-    shows(&upserted, &json!({"id": memory["id"], "expires_at": time}));
+    shows(&ok(&store.upsert("/b", "d").await), &json!({"id": memory["id"], "expires_at": time}));
     let first = &memory["memory_version_id"];
     assert_eq!(store.restore(first).await["expires_at"], time);
     store.delete(&memory).await;

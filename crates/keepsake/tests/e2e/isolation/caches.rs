@@ -26,14 +26,12 @@ pub(super) async fn are_of_one_tenant(one: &Client, other: &Client) {
     let ((here, memory), (there, theirs)) = (with_memory(one).await, with_memory(other).await);
     assert_is_shared(&here, &memory).await;
     // Reading a memory does not mark another tenant's memory as read.
-    let listed = ok(&other.get(&there.memories()).await);
-    assert_eq!(listed["data"][0]["last_accessed_at"], Value::Null);
+    assert_eq!(ok(&other.get(&there.memories()).await)["data"][0]["last_accessed_at"], Value::Null);
     assert_is_shared(&there, &theirs).await;
     // Neither a change nor a redaction affects the other tenant's copy.
     here.update(&memory, &json!({"content": "something else"})).await;
     assert_is_shared(&there, &theirs).await;
-    let redacted = here.redact(&memory["memory_version_id"]).await;
-    assert_eq!(redacted["content_also_in"], json!([]));
+    assert_eq!(here.redact(&memory["memory_version_id"]).await["content_also_in"], json!([]));
     assert_is_shared(&there, &theirs).await;
     let version = here.version(&memory["memory_version_id"]);
     assert_eq!(ok(&one.get(&version).await)["content"], Value::Null);

@@ -90,8 +90,7 @@ impl Ids {
         let new = |name: &str| json!({"path": format!("/{label}/{name}"), "content": content});
         // Two deleted memories, for a second page of them.
         for _ in 0..2 {
-            let deleted = made(client, &memories, &new("one")).await;
-            Store::new(client, store).delete(&deleted).await;
+            Store::new(client, store).delete(&made(client, &memories, &new("one")).await).await;
         }
         let memory = made(client, &memories, &new("one")).await;
         made(client, &memories, &new("two")).await;

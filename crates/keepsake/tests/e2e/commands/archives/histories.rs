@@ -76,8 +76,7 @@ async fn history_is_equal_after_a_round_trip(pair: Pair) {
     assert_equal_histories(&first, &third);
     person.ok("store create copy").await;
     let import = format!("import {packed} --versions {COPY}");
-    let dry = person.line(&format!("{import} --dry-run")).await;
-    dry.ends(0, "14 of 14 versions would be imported");
+    person.line(&format!("{import} --dry-run")).await.ends(0, "14 of 14 versions would be imported");
     assert!(person.contents(COPY).await.is_empty());
     assert_eq!(person.ok(&import).await, counts([8, 0, 0, 0, 0]));
     person.ok(&format!("export {second} --versions {COPY}")).await;
@@ -92,8 +91,7 @@ async fn history_is_equal_after_a_round_trip(pair: Pair) {
         assert_eq!(found, files(second.join(name)), "{name}");
         assert!(!found.values().any(|content| content == b"secret\n"), "a redacted content");
     }
-    let imports = person.client().all("/v1/audit?action=memory_store.import").await;
-    assert_eq!(imports.len(), 1);
+    assert_eq!(person.client().all("/v1/audit?action=memory_store.import").await.len(), 1);
     // The imported memories are searched and changed like others.
     let found = person.ok(&format!("memory search another {COPY}")).await;
     assert!(found.contains("plan.md"), "{found}");

@@ -143,12 +143,10 @@ async fn hostile_archive_in_one_file_is_refused() {
         person.ends(&format!("import {path}"), 1, reason).await;
     };
     for name in ["../outside", "/etc/passwd", "memories/../../x", "run.sh", "blobs/../x"] {
-        let reason = format!("{name} is not a file of an archive");
-        import(&entry(name, EntryType::Regular), &reason).await;
+        import(&entry(name, EntryType::Regular), &format!("{name} is not a file of an archive")).await;
     }
     for kind in [EntryType::Symlink, EntryType::Link, EntryType::Block, EntryType::Fifo] {
-        let reason = "memories/a is neither a file nor a directory";
-        import(&entry("memories/a", kind), reason).await;
+        import(&entry("memories/a", kind), "memories/a is neither a file nor a directory").await;
     }
     for (bytes, reason) in hostile_files() {
         import(&bytes, reason).await;

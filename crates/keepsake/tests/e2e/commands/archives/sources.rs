@@ -103,8 +103,7 @@ async fn store_of_another_server_is_imported() {
     // A memory that is replaced gets the pin, too.
     other.put("b/c.md", "three\n").await;
     other.ok("memory pin b/c.md").await;
-    let replaced = run("--on-conflict replace", &other.reader).await.ok();
-    assert_eq!(replaced, counts([0, 1, 1, 0, 0]));
+    assert_eq!(run("--on-conflict replace", &other.reader).await.ok(), counts([0, 1, 1, 0, 0]));
     assert!(is_pinned("theirs/b/c.md").await);
     run("", "ks_live_wrong").await.ends(5, "");
 }
