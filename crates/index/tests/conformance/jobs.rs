@@ -70,11 +70,7 @@ pub(crate) async fn late_flushes_move_nothing_back(place: Place) {
     deleted.delete_store().await;
     flush(&deleted, &[(memory_id, 10, 1)]).await;
     assert!(access_times(&deleted).await.is_empty());
-    use_of_a_session_never_moves_back(&place).await;
-}
-
-async fn use_of_a_session_never_moves_back(place: &Place) {
-    // A session with the id of its only store.
+    // Nor does the use of a session move back. It has the id of its only store.
     for statement in [
         "INSERT INTO session (tenant_id, session_id, agent, agent_id, agent_name, agent_version, environment_id, \
          metadata, vault_ids, created_at, updated_at) VALUES ($1, $2, '{}', 'a', 'a', 1, 'e', '{}', '[]', 1, 1)",

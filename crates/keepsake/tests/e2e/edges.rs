@@ -30,7 +30,7 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     let tenant = deployment.tenant_with(limits).await;
     // SQLite has one process.
     let count = if pair.has_postgres() { 2 } else { 1 };
-    let servers = join_all((0..count).map(|_| deployment.start())).await;
+    let mut servers = join_all((0..count).map(|_| deployment.start())).await;
     let clients: Vec<_> = servers.iter().map(|server| server.client(&tenant)).collect();
     let memory = |store: &Store, writer: usize, bytes: usize| {
         (store.memories(), json!({"path": format!("/{writer}"), "content": "x".repeat(bytes)}))
@@ -51,14 +51,7 @@ async fn racing_writers_stop_exactly_at_every_limit(pair: Pair) {
     let name = |writer: usize| (STORES.to_owned(), json!({"name": writer.to_string()}));
     assert_eq!(race(&clients, 50, name).await, 40);
     assert_eq!(clients[0].all(&format!("{STORES}?limit=100")).await.len(), 50);
-    lowered_limit_deletes_nothing_and_lets_nothing_grow(&deployment, servers, &tenant).await;
-}
-
-async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(
-    deployment: &Deployment,
-    mut servers: Vec<Server>,
-    tenant: &Tenant,
-) {
+    // A lowered limit deletes nothing and lets nothing grow.
     for server in &mut servers {
         server.end().await;
     }
@@ -67,7 +60,7 @@ async fn lowered_limit_deletes_nothing_and_lets_nothing_grow(
     provision.set_limits(tenant.id, &lowered).await;
     provision.close().await;
     servers[0].restart().await;
-    let store = Store::of(&servers[0].client(tenant), tenant);
+    let store = Store::of(&servers[0].client(&tenant), &tenant);
     let memories = store.client.all(&format!("{}?limit=100", store.memories())).await;
     assert_eq!((memories.len(), &store.object().await["content_bytes"]), (40, &json!(40)));
     over_quota(&store.try_create("/more", "x").await, 10);

@@ -407,22 +407,19 @@ async fn erased_stores_are_nowhere(pair: Pair) {
         store.object().await;
     }
     assert_eq!(Store::new(&client, &kept).paths().await.len(), KEPT_PATHS.len());
-    assert_directory_erases_the_rest_of_a_deleted_store(&mut place).await;
-    assert_eq!(place.found_in(&deployment).await, 0);
-    place.assert_is_not_logged(&server);
-    server.end().await;
-    assert_eq!(deployment.number(OF_MEANING).await, KEPT_OF_MEANING);
-    // The counters of stores and bytes are right.
-    server.beside("verify").await.ok();
-}
-
-async fn assert_directory_erases_the_rest_of_a_deleted_store(place: &mut Place<'_>) {
+    // The erasure of a directory erases the rest of a deleted store.
     let made = place.post("/memory_stores", &json!({"name": "another"})).await;
     made["id"].as_str().unwrap().clone_into(&mut place.store);
     place.write("", json!({"path": "/a", "content": MARK})).await;
     place.delete("").await;
     let prefix = json!({"memory_store_id": place.store, "path_prefix": "/b/"});
     let erasure = place.post("/erasures", &prefix).await;
-    let removed = receipt(place.client, &erasure).await["removed"].clone();
+    let removed = self::receipt(&client, &erasure).await["removed"].clone();
     assert_eq!((&removed["memory_stores"], &removed["blobs"]), (&json!(1), &json!(1)));
+    assert_eq!(place.found_in(&deployment).await, 0);
+    place.assert_is_not_logged(&server);
+    server.end().await;
+    assert_eq!(deployment.number(OF_MEANING).await, KEPT_OF_MEANING);
+    // The counters of stores and bytes are right.
+    server.beside("verify").await.ok();
 }

@@ -6,7 +6,7 @@ use tokio::task::JoinHandle;
 
 use crate::api::undo::tree_of;
 use crate::prelude::*;
-use crate::support::history::{Database, orphans};
+use crate::support::history::orphans;
 
 /// Kills amid writes, at whatever step they are.
 const KILLS_UNDER_LOAD: usize = 3;
@@ -60,8 +60,19 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     let is_whole = left["data"][0]["count"] == 2;
     assert!(is_whole || micros(&left["complete_through"]) <= read_by, "{left} after {read_by}");
     if pair.has_s3() {
-        kill_between_put_and_commit(&deployment, &database, &mut server, &tenant, &create("between", "x"))
-            .await;
+        // The blob is there, and the commit waits for a lock: killed between both.
+        let blobs = deployment.blobs().await;
+        let count = async || blobs.list(None, None, 100).await.unwrap().len();
+        let before = count().await;
+        let lock =
+            format!("BEGIN; SELECT seq FROM store WHERE tenant_id = '{}' FOR UPDATE", tenant.id.uuid());
+        database.execute(lock).await;
+        let call = send(&server.client(&tenant), &tenant, &create("between", "x"));
+        soon("the blob is put", async || count().await > before).await;
+        server.kill9().await;
+        database.execute(RELEASE.to_owned()).await;
+        assert!(call.await.unwrap().is_err(), "it was never acknowledged");
+        server.restart().await;
     }
     // The kills hit any step: a put, a commit, an answer, a removal.
     let mut written = Vec::new();
@@ -106,27 +117,6 @@ async fn kills_lose_nothing_acknowledged_and_leave_only_sweepable_blobs(pair: Pa
     assert_eq!(orphans(&deployment, &tenant, &database).await, []);
     database.close().await;
     server.beside("verify").await.ok();
-}
-
-/// The blob is there, and the commit waits for a lock: killed between both.
-async fn kill_between_put_and_commit(
-    deployment: &Deployment,
-    database: &Database,
-    server: &mut Server,
-    tenant: &Tenant,
-    create: &Value,
-) {
-    let blobs = deployment.blobs().await;
-    let count = async || blobs.list(None, None, 100).await.unwrap().len();
-    let before = count().await;
-    let lock = format!("BEGIN; SELECT seq FROM store WHERE tenant_id = '{}' FOR UPDATE", tenant.id.uuid());
-    database.execute(lock).await;
-    let call = send(&server.client(tenant), tenant, create);
-    soon("the blob is put", async || count().await > before).await;
-    server.kill9().await;
-    database.execute(RELEASE.to_owned()).await;
-    assert!(call.await.unwrap().is_err(), "it was never acknowledged");
-    server.restart().await;
 }
 
 fn send(client: &Client, tenant: &Tenant, input: &Value) -> JoinHandle<reqwest::Result<Answer>> {

@@ -55,7 +55,16 @@ async fn write_data(pair: Pair, folder: &Path) {
     let release = json!({"key": tenant.key, "store": store.path, "facts": facts});
     let release = serde_json::to_string_pretty(&release).unwrap();
     std::fs::write(folder.join("release.json"), release).unwrap();
-    write_index(&deployment, folder).await;
+    if deployment.pair.has_postgres() {
+        let mut command = Command::new(from_environment(PG_DUMP));
+        command.args(["--inserts", "--no-owner", "--dbname"]);
+        let dump = run(command.arg(deployment.postgres_url())).await;
+        // Commands of psql, which only psql understands.
+        let lines: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).collect();
+        std::fs::write(folder.join("index.sql"), lines.join("\n")).unwrap();
+    } else {
+        deployment.execute(format!("VACUUM INTO '{}'", folder.join("index.db").display())).await;
+    }
 }
 
 /// Every kind of version, a redacted one, an archived store and a deleted one.
@@ -90,19 +99,6 @@ async fn facts(client: &Client, store: &str) -> Value {
         ).await,
         "stores": fields("/v1/memory_stores?include_archived=true", &["id", "name", "archived_at"]).await,
     })
-}
-
-async fn write_index(deployment: &Deployment, folder: &Path) {
-    if deployment.pair.has_postgres() {
-        let mut command = Command::new(from_environment(PG_DUMP));
-        command.args(["--inserts", "--no-owner", "--dbname"]);
-        let dump = run(command.arg(deployment.postgres_url())).await;
-        // Commands of psql, which only psql understands.
-        let lines: Vec<_> = dump.lines().filter(|line| !line.starts_with('\\')).collect();
-        std::fs::write(folder.join("index.sql"), lines.join("\n")).unwrap();
-    } else {
-        deployment.execute(format!("VACUUM INTO '{}'", folder.join("index.db").display())).await;
-    }
 }
 
 /// Loads data into a new deployment, upgrades it, and checks what clients see.

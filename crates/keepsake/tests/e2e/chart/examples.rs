@@ -147,7 +147,12 @@ impl Installation {
         }
         store.create("/hello.md", "Remember us.\n").await;
         for worker in others {
-            self.some_job_ran().await;
+            let pool = PgPoolOptions::new().max_connections(1);
+            let pool = pool.connect(&self.database.url()).await.unwrap();
+            let runs = "SELECT count(*) FROM job_run WHERE ended_at IS NOT NULL AND error IS NULL";
+            let ran = async || sqlx::query_scalar::<_, i64>(runs).fetch_one(&pool).await.unwrap() > 0;
+            soon("a job has run", ran).await;
+            pool.close().await;
             assert!(worker.output().contains("runs the scheduled jobs"), "{}", worker.output());
             assert!(!gateway.output().contains("runs the scheduled jobs"), "{}", gateway.output());
             worker.end().await;
@@ -157,18 +162,12 @@ impl Installation {
         (chart, store)
     }
 
-    async fn some_job_ran(&self) {
-        const RUNS: &str = "SELECT count(*) FROM job_run WHERE ended_at IS NOT NULL AND error IS NULL";
-        let pool = PgPoolOptions::new().max_connections(1);
-        let pool = pool.connect(&self.database.url()).await.unwrap();
-        let is_recorded = async || sqlx::query_scalar::<_, i64>(RUNS).fetch_one(&pool).await.unwrap() > 0;
-        soon("a job has run", is_recorded).await;
-        pool.close().await;
-    }
-
     /// Runs the commands of the notes; answers their store, and the key that they end with.
     async fn follow_notes(&self, chart: &Chart) -> (Store, String) {
-        self.cluster.enter(&chart.main_container("gateway").variables);
+        // `kubectl exec` runs in this container.
+        let variables = chart.main_container("gateway").variables.into_iter();
+        let variables: Vec<_> = variables.map(|(name, value)| format!("{name}={value}\0")).collect();
+        std::fs::write(self.cluster.0.path().join("environment"), variables.concat()).unwrap();
         let commands: Vec<_> = chart.notes.lines().filter_map(|line| line.strip_prefix("  ")).collect();
         assert!(commands.len() >= 5, "{}", chart.notes);
         let printed = self.cluster.run(&commands.join("\n"), &[]).await;
@@ -218,13 +217,6 @@ impl Cluster {
                 std::fs::write(file, value).unwrap();
             }
         }
-    }
-
-    /// Sets the variables of the container that `kubectl exec` runs in.
-    fn enter(&self, variables: &[(String, String)]) {
-        let variables = variables.iter().map(|(name, value)| format!("{name}={value}\0"));
-        let variables: Vec<_> = variables.collect();
-        std::fs::write(self.0.path().join("environment"), variables.concat()).unwrap();
     }
 
     fn objects(&self) -> Vec<Value> {
