@@ -123,7 +123,8 @@ done! {
     TenantSuspended = "tenant_suspended": "The tenant was suspended. Its data is kept.";
     TenantResumed = "tenant_resumed": "The tenant is served again.";
     LimitsSaved = "limits_saved": "The limits were saved. They take effect within five seconds.";
-    LimitsUnchanged = "limits_unchanged": "Nothing was changed.";
+    TenantSaved = "tenant_saved": "The tenant was saved.";
+    NothingChanged = "nothing_changed": "Nothing was changed.";
 }
 
 /// The form that takes a finished action back.

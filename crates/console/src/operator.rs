@@ -43,7 +43,7 @@ pub fn operator_routes() -> Router<Engine> {
         .route("/console/metrics", get(health::metrics))
         .route("/console/tenants", get(tenants::list))
         .route("/console/tenants/new", get(tenants::new).post(tenants::create))
-        .route(TENANT, get(tenants::show))
+        .route(TENANT, get(tenants::show).post(tenants::save))
         .route(&format!("{TENANT}/limits"), get(limits::show).post(limits::save))
         .route(&format!("{TENANT}/keys"), get(keys::list))
         .route(&format!("{TENANT}/keys/new"), get(keys::new).post(keys::create))

@@ -28,7 +28,7 @@ const PREFIX: &str = "typed.";
 const TYPED: [&str; 7] =
     ["path", "content", "name", "description", "expires_days", "expires_at", "external_id"];
 /// The name of a field before which this stands has what the form showed first.
-pub(crate) const WAS: &str = "was_";
+const WAS: &str = "was_";
 /// Fields that the page makes and no person reads.
 const HIDDEN: [&str; 8] =
     ["once", "base_sha256", "newlines", "sha256", "action", "preview", "before_seq", "from_list"];
@@ -119,9 +119,8 @@ impl RefusedForm {
 
     /// Whether the person typed a text into the form, or changed one that the form showed.
     pub(crate) fn has_text(&self) -> bool {
-        let is_changed = |name: &str, value: &str| {
-            self.fields.get(&format!("{WAS}{name}")).is_some_and(|was| was != value.trim())
-        };
+        let is_changed =
+            |name: &str, value: &str| self.fields.get(&was(name)).is_some_and(|was| was != value.trim());
         let is_typed = |(name, value): (&str, &str)| {
             TYPED.contains(&name) && !value.trim().is_empty() || is_changed(name, value)
         };
@@ -168,6 +167,17 @@ impl RefusedForm {
     pub(crate) fn token(&self) -> &str {
         self.fields.text(TOKEN)
     }
+}
+
+/// The field with what the form first showed in a field.
+pub(crate) fn was(name: &str) -> String {
+    format!("{WAS}{name}")
+}
+
+/// The trimmed text of a field. `None`: the form did not change it, or has no such field.
+pub(crate) fn changed<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
+    let typed = fields.get(name).map(str::trim);
+    typed.filter(|typed| fields.get(&was(name)) != Some(*typed))
 }
 
 /// Whether the page makes a field that no person reads.

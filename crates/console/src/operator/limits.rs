@@ -13,7 +13,7 @@ use crate::page::{PageResult, done, done_after, page, page_with, sentence};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
 use crate::text::markup;
-use crate::typed::WAS;
+use crate::typed::{changed, was};
 
 /// Its configured value is always that no memory expires.
 const EXPIRES_UNUSED_AFTER: &str = "expires_unused_after";
@@ -92,11 +92,6 @@ impl LimitsPage {
     }
 }
 
-/// The field with what the form first showed.
-fn was(name: &str) -> String {
-    format!("{WAS}{name}")
-}
-
 /// A limit with its unit; empty: there is none.
 fn shown(limits: &Map<String, Value>, name: &str) -> String {
     let value = limits.get(name).and_then(Value::as_u64);
@@ -118,14 +113,10 @@ fn limit_of(name: &str, typed: &str) -> Result<Value, String> {
 /// The fields that differ from what the form showed, as the operator's API takes them, and what they
 /// replace; or each field that breaks a rule, with the rule.
 fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, Vec<(String, String)>> {
-    let was = |name: &str| fields.get(&was(name));
-    let is_changed = |name: &str| {
-        let typed = fields.get(name).map(str::trim);
-        typed.filter(|typed| was(name) != Some(*typed))
-    };
+    let shown = |name: &str| fields.get(&was(name));
     let (mut change, mut wrong) = (TenantChange::default(), Vec::new());
     for name in defaults(engine).keys() {
-        let Some(typed) = is_changed(name) else {
+        let Some(typed) = changed(fields, name) else {
             continue;
         };
         match limit_of(name, typed) {
@@ -134,17 +125,17 @@ fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, Vec<(Stri
             }
             Err(rule) => wrong.push((name.clone(), rule)),
         }
-        if let Some(replaced) = was(name).and_then(|was| limit_of(name, was).ok()) {
+        if let Some(replaced) = shown(name).and_then(|was| limit_of(name, was).ok()) {
             change.replaced_limits.insert(name.clone(), replaced);
         }
     }
-    if let Some(mode) = is_changed(SEARCH_MODE) {
+    if let Some(mode) = changed(fields, SEARCH_MODE) {
         let parsed = SearchMode::parse(mode);
         if parsed.is_none() && !mode.is_empty() {
             wrong.push((SEARCH_MODE.to_owned(), "must be `hybrid` or `lexical`".to_owned()));
         }
         change.search_mode = Some(parsed);
-        change.replaced_search_mode = was(SEARCH_MODE).map(SearchMode::parse);
+        change.replaced_search_mode = shown(SEARCH_MODE).map(SearchMode::parse);
     }
     if wrong.is_empty() { Ok(change) } else { Err(wrong) }
 }
@@ -200,7 +191,7 @@ fn saved(form: &Form<Operator>, change: &TenantChange, update: &TenantUpdate) ->
         }
     }
     if fields.is_empty() {
-        return done(&href, Done::LimitsUnchanged);
+        return done(&href, Done::NothingChanged);
     }
     done_after(&form.token, &href, Done::LimitsSaved, fields)
 }

@@ -6,9 +6,11 @@ use std::collections::HashMap;
 use askama::Template;
 use axum::http::StatusCode;
 use keepsake_core::id::TenantKind;
-use keepsake_core::{Refused, SearchMode, TenantId, words};
+use keepsake_core::{ObjectKind, Refused, SearchMode, TenantId, words};
 use keepsake_engine::{EngineError, NewTenant, Page, TenantSummary};
-use keepsake_index::{Auditor, Tenant, TenantStatus, TenantUsage};
+use keepsake_index::{
+    Auditor, DeletionState, Tenant, TenantChange, TenantDeletion, TenantStatus, TenantUsage,
+};
 
 use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
@@ -18,6 +20,7 @@ use crate::request::{Caller, Fields, Form, Pager};
 use crate::screens::overview::Activity;
 use crate::screens::usage::{Quota, quotas_of};
 use crate::text::markup::{self, encoded};
+use crate::typed::{changed, was};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
@@ -169,19 +172,104 @@ struct TenantPage {
     usage: TenantUsage,
     quotas: [Quota; 5],
     activity: Activity,
+    /// `None`: the tenant is not being deleted.
+    deletion: Option<TenantDeletion>,
+    /// The fields of the form that changes the tenant: what it has, or as they were sent.
+    typed: Fields,
+    problem: Problem,
+}
+
+impl TenantPage {
+    async fn of(caller: &Caller<Operator>, tenant_id: TenantId) -> Result<Self, Refusal> {
+        let (tenant, principal) = tenant_of(caller, tenant_id).await?;
+        let usage = caller.engine.usage.of_tenant(&principal).await?;
+        let deletion = match tenant.status {
+            TenantStatus::Deleting => Some(caller.engine.tenants.deletion(tenant_id).await?),
+            TenantStatus::Active | TenantStatus::Suspended => None,
+        };
+        let mut typed = Fields::default();
+        for (name, text) in
+            [(NAME, tenant.name.as_str()), (EXTERNAL_ID, tenant.external_id.as_deref().unwrap_or_default())]
+        {
+            typed.add(name, text.to_owned());
+            typed.add(&was(name), text.to_owned());
+        }
+        Ok(Self {
+            frame: caller.frame(&tenant.name),
+            searched: words_of_mode(tenant.search_mode),
+            tenant,
+            quotas: quotas_of(&usage, "Size of all stores"),
+            usage,
+            activity: Activity::of(caller, &principal, None).await?,
+            deletion,
+            typed,
+            problem: Problem::default(),
+        })
+    }
+}
+
+/// The report of a deletion that has ended.
+#[derive(Template)]
+#[template(path = "operator/deleted_tenant.html")]
+struct DeletedTenantPage {
+    frame: Frame,
+    deletion: TenantDeletion,
 }
 
 pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
-    let (tenant, principal) = tenant_of(&caller, tenant_id).await?;
-    let usage = caller.engine.usage.of_tenant(&principal).await?;
-    page(&TenantPage {
-        frame: caller.frame(&tenant.name),
-        searched: words_of_mode(tenant.search_mode),
-        tenant,
-        quotas: quotas_of(&usage, "Size of all stores"),
-        usage,
-        activity: Activity::of(&caller, &principal, None).await?,
-    })
+    match TenantPage::of(&caller, tenant_id).await {
+        Ok(shown) => page(&shown),
+        Err(Refusal::Engine(unknown @ EngineError::NotFound(ObjectKind::Tenant))) => {
+            match caller.engine.tenants.deletion(tenant_id).await {
+                Ok(deletion) => {
+                    page(&DeletedTenantPage { frame: caller.frame("A deleted tenant"), deletion })
+                }
+                // No tenant has had this id.
+                Err(EngineError::NotFound(_)) => Err(unknown.into()),
+                Err(error) => Err(error.into()),
+            }
+        }
+        Err(refusal) => Err(refusal),
+    }
+}
+
+const fn progress_of(deletion: &TenantDeletion) -> &'static str {
+    match deletion.state {
+        DeletionState::Removing => "The job delete-tenants is removing the data of the tenant.",
+        DeletionState::Settling => {
+            "The data was removed. The job delete-tenants checks once more for data that was written late."
+        }
+        DeletionState::Done if deletion.object_versions.kept > 0 => {
+            "The data was removed, except for older versions of content that the bucket did not let the server delete."
+        }
+        DeletionState::Done => "All data of the tenant was removed.",
+    }
+}
+
+/// The number of rows that a deletion has removed so far.
+fn removed_rows(deletion: &TenantDeletion) -> String {
+    words::count(deletion.rows.values().sum())
+}
+
+/// Changes the name and the external id, each only if the form changed it.
+pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
+    let text = |name: &str| changed(&form.fields, name).map(str::to_owned);
+    let change = TenantChange {
+        name: text(NAME),
+        external_id: text(EXTERNAL_ID).map(|id| Some(id).filter(|id| !id.is_empty())),
+        ..TenantChange::default()
+    };
+    let error = match form.engine.tenants.update(tenant_id, change, Auditor::Operator).await {
+        Ok(update) => {
+            let is_same = update.before == update.after;
+            let message = if is_same { Done::NothingChanged } else { Done::TenantSaved };
+            return done(&format!("/console/tenants/{tenant_id}"), message);
+        }
+        Err(error) => error,
+    };
+    let (status, problem) = Problem::of(error)?;
+    let shown = TenantPage::of(&form, tenant_id).await?;
+    page_with(status, &TenantPage { typed: form.fields.clone(), problem, ..shown })
 }
 
 pub(super) async fn suspend(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
@@ -194,6 +282,32 @@ pub(super) async fn resume(Path(tenant_id): Path<TenantId>, form: Form<Operator>
     done(&format!("/console/tenants/{tenant_id}"), Done::TenantResumed)
 }
 
+const NAME: &str = "name";
+const EXTERNAL_ID: &str = "external_id";
+
+/// Why a form with the name and the external id of a tenant was refused; empty: it was not.
+#[derive(Default)]
+struct Problem {
+    text: String,
+    /// The wrong field.
+    field: &'static str,
+}
+
+impl Problem {
+    fn of(error: EngineError) -> Result<(StatusCode, Self), Refusal> {
+        let (status, field) = match &error {
+            EngineError::Invalid { field, .. } => (StatusCode::BAD_REQUEST, *field),
+            EngineError::Refused(Refused::TenantExists) => (StatusCode::CONFLICT, EXTERNAL_ID),
+            _ => return Err(error.into()),
+        };
+        Ok((status, Self { text: sentence(&error.to_string()), field }))
+    }
+
+    fn is_at(&self, field: &str) -> bool {
+        self.field == field
+    }
+}
+
 /// The field with the id of the tenant to make: a form that is sent twice makes one tenant.
 const ONCE: &str = "once";
 
@@ -203,14 +317,13 @@ struct NewTenantPage {
     frame: Frame,
     /// The fields at first, or as they were sent.
     typed: Fields,
-    /// Why no tenant was made.
-    problem: Option<String>,
+    problem: Problem,
 }
 
 pub(super) async fn new(caller: Caller<Operator>) -> PageResult {
     let mut typed = Fields::default();
     typed.add(ONCE, TenantId::from_uuid(caller.engine.new_uuid()).to_string());
-    page(&NewTenantPage { frame: caller.frame("New tenant"), typed, problem: None })
+    page(&NewTenantPage { frame: caller.frame("New tenant"), typed, problem: Problem::default() })
 }
 
 pub(super) async fn create(form: Form<Operator>) -> PageResult {
@@ -218,17 +331,15 @@ pub(super) async fn create(form: Form<Operator>) -> PageResult {
     let rule = || Refusal::Invalid(format!("`{ONCE}` must be the id that the page made"));
     let tenant_id = fields.id::<TenantKind>(ONCE)?.ok_or_else(rule)?;
     let new = NewTenant {
-        name: fields.text("name").trim().to_owned(),
-        external_id: fields.filled("external_id").map(str::to_owned),
+        name: fields.text(NAME).trim().to_owned(),
+        external_id: fields.filled(EXTERNAL_ID).map(str::to_owned),
         ..NewTenant::default()
     };
     let made = form.engine.tenants.create_once(tenant_id, new, Auditor::Operator).await;
     let (status, problem) = match made {
         Ok(_) => return done(&format!("/console/tenants/{tenant_id}"), Done::TenantCreated),
-        Err(error @ EngineError::Invalid { .. }) => (StatusCode::BAD_REQUEST, error),
-        Err(error @ EngineError::Refused(Refused::TenantExists)) => (StatusCode::CONFLICT, error),
-        Err(error) => return Err(error.into()),
+        Err(error) => Problem::of(error)?,
     };
-    let (typed, problem) = (fields.clone(), Some(sentence(&problem.to_string())));
+    let typed = fields.clone();
     page_with(status, &NewTenantPage { frame: form.frame("New tenant"), typed, problem })
 }

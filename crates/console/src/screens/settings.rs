@@ -12,7 +12,7 @@ use crate::page::{PageResult, Refusal, done, done_after, page, page_with, proble
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
 use crate::text::line_ends;
-use crate::typed::WAS;
+use crate::typed::was;
 
 const EXPIRES_DAYS: &str = "expires_days";
 /// The period in seconds, in the form that takes a change back.
@@ -130,7 +130,7 @@ fn fields_before(before: &Store, after: &Store) -> Vec<(String, String)> {
     let (old, new) = (fields_of(before), fields_of(after));
     let mut fields = Vec::new();
     for (name, written) in new.pairs().filter(|(name, written)| old.text(name) != *written) {
-        fields.push((format!("{WAS}{name}"), written.to_owned()));
+        fields.push((was(name), written.to_owned()));
         fields.push(match name {
             // More exact than the days.
             EXPIRES_DAYS => (PERIOD.to_owned(), before.expires_unused_after.unwrap_or_default().to_string()),
@@ -143,7 +143,7 @@ fn fields_before(before: &Store, after: &Store) -> Vec<(String, String)> {
 /// Whether the store no longer has what the form says that it replaces.
 fn is_overtaken(sent: &Fields, store: &Store) -> bool {
     let differs = |name: &str, has: &str| {
-        sent.get(&format!("{WAS}{name}")).is_some_and(|was| line_ends::typed(was) != line_ends::typed(has))
+        sent.get(&was(name)).is_some_and(|was| line_ends::typed(was) != line_ends::typed(has))
     };
     fields_of(store).pairs().any(|(name, has)| differs(name, has))
 }
