@@ -19,6 +19,40 @@ use crate::typed::{changed, was};
 const EXPIRES_UNUSED_AFTER: &str = "expires_unused_after";
 const SEARCH_MODE: &str = "search_mode";
 
+/// The groups of the form, in their order.
+const GROUPS: [&str; 4] = ["Rates", "Sizes", "Numbers", "History and expiry"];
+
+fn group_of(name: &str) -> &'static str {
+    match name {
+        "requests_per_second" | "request_burst" | "audit_entries_per_day" => "Rates",
+        "expires_unused_after"
+        | "read_retention_secs"
+        | "recorded_reads_per_tenant"
+        | "version_age_secs"
+        | "version_retention_secs"
+        | "versions_per_memory" => "History and expiry",
+        name if name.contains("bytes") || name == "max_view_chars" => "Sizes",
+        _ => "Numbers",
+    }
+}
+
+/// What 0 means as the value of a limit.
+fn meaning_of_zero(name: &str) -> &'static str {
+    match name {
+        "requests_per_second" | "request_burst" => "every request is refused",
+        "audit_entries_per_day" => "changes that the audit lists are refused",
+        "version_age_secs" | "versions_per_memory" => "no limit",
+        "version_retention_secs" => "deleted at the next run of the job expire-versions",
+        "read_retention_secs" => "readers are not recorded",
+        "recorded_reads_per_tenant" => "no record is kept",
+        EXPIRES_UNUSED_AFTER => "never",
+        "max_view_chars" => "agents see no text",
+        "session_bytes_per_tenant" => "no new sessions",
+        name if name.contains("bytes") => "no new text",
+        _ => "no new ones",
+    }
+}
+
 /// Every limit with its configured value.
 fn defaults(engine: &Engine) -> Map<String, Value> {
     let mut limits = as_map(serde_json::to_value(engine.default_limits()));
@@ -71,6 +105,12 @@ struct LimitsPage {
 }
 
 impl LimitsPage {
+    /// The names of the limits of each group.
+    fn groups(&self) -> [(&'static str, Vec<&String>); 4] {
+        let of_group = |group: &str| self.defaults.keys().filter(|name| group_of(name) == group).collect();
+        GROUPS.map(|group| (group, of_group(group)))
+    }
+
     /// The form with the tenant's limits, or with the typed texts of a refused form.
     fn of(caller: &Caller<Operator>, tenant: Tenant, mut typed: Fields, problem: Option<String>) -> Self {
         for (name, text) in texts_of(&caller.engine, &tenant).pairs() {

@@ -34,7 +34,7 @@ async fn limits_are_changed_as_by_the_api_and_taken_back() {
     for (typed, said) in [("eight", "must be a whole number."), ("9007199254740993", most)] {
         let wrong = [("stores_per_tenant", typed), ("request_burst", "x")];
         let refused = browser.submit(&page, &path, &wrong).await.answered(400);
-        says(&refused.text, &["Request burst must", said, &format!("_tenant\" value=\"{typed}\"")]);
+        says(&refused.text, &["Requests in a burst must", said, &format!("_tenant\" value=\"{typed}\"")]);
         assert_eq!(own("stores_per_tenant").await, 7);
     }
     saved.has("name=\"stores_per_tenant\" value=\"7\"");
