@@ -231,6 +231,10 @@ impl Fields {
         of_name.map(|(_, value)| value.as_str())
     }
 
+    pub(crate) fn is_chosen(&self, name: &str, choice: &str) -> bool {
+        self.text(name) == choice
+    }
+
     pub(crate) fn is_on(&self, name: &str) -> bool {
         self.filled(name).is_some()
     }

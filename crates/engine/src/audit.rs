@@ -1,6 +1,9 @@
 //! The audit of a tenant and of the operator: which changes were made, and by whom.
 
-use keepsake_index::{AuditAction, AuditEntry, AuditFilter, AuditPlace, Scope};
+use std::collections::HashMap;
+
+use keepsake_core::{AuditEntryId, TenantId};
+use keepsake_index::{AuditAction, AuditEntry, AuditFilter, AuditPlace, OperatorActions, Scope};
 use uuid::Uuid;
 
 use crate::cursor::{Query, time_text};
@@ -48,6 +51,20 @@ impl Audit {
         let items = audit.list_of_operator(filter, before, limit + 1).await?;
         cursors.page(identity, items, limit, place_of).await
     }
+
+    /// The tenants that these entries of the operator's audit concern, if their objects do not name them and the
+    /// tenants' audits still have the entries.
+    #[tracing::instrument(name = "engine.tenants_of_audit", level = "debug", skip_all)]
+    pub async fn tenants_of(
+        &self,
+        entries: &[AuditEntry],
+    ) -> Result<HashMap<AuditEntryId, TenantId>, EngineError> {
+        let is_other = |entry: &&AuditEntry| {
+            entry.object.as_ref().is_some_and(|object| object.r#type.as_str() != "tenant")
+        };
+        let others: Vec<_> = entries.iter().filter(is_other).collect();
+        Ok(self.context.index.audit.owners(&others).await?.into_iter().collect())
+    }
 }
 
 /// The listing that a cursor belongs to.
@@ -58,6 +75,7 @@ fn query_of(name: &[u8], tenant: Uuid, filter: &AuditFilter) -> Query {
         time_text(filter.created_from).as_bytes(),
         time_text(filter.created_to).as_bytes(),
         filter.action.map_or("", AuditAction::name).as_bytes(),
+        filter.of_operator.map_or("", OperatorActions::name).as_bytes(),
         filter.actor_id.as_deref().unwrap_or_default().as_bytes(),
         filter.object_id.unwrap_or_default().as_bytes(),
     ])

@@ -1,12 +1,14 @@
 //! The audit log. The transaction of an action also writes its entry.
 
-use keepsake_core::{Quota, Refused, TenantId, Timestamp};
+use keepsake_core::{AuditEntryId, Quota, Refused, TenantId, Timestamp};
+use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::{
     AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, AuditedAction, AuditedObject,
+    OperatorActions,
 };
 use crate::numbers::unsigned;
 use crate::{ChangeError, IndexError};
@@ -16,6 +18,10 @@ const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, objec
 
 const INSERT_OF_OPERATOR: &str =
     "INSERT INTO operator_audit (id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5)";
+
+/// The tenants of entries, by the times and the ids of the entries.
+const OWNERS: &str = "SELECT a.id, a.tenant_id \
+    FROM_NUMBERS($1) EACH[audit a: a.at = numbers.number AND a.id IN_IDS($2)]";
 
 /// Counts an entry of a tenant's credential and returns the day's total. An entry from a
 /// slow clock counts towards the latest day.
@@ -80,10 +86,26 @@ impl AuditLog {
         limit: u32,
     ) -> Result<Vec<AuditEntry>, IndexError> {
         let (from, to) = period_of(filter);
-        let filtered = (filter.action.map(AuditAction::name), filter.object_id);
+        let action = filter.action.map(AuditAction::name);
+        let filtered = (action.or(filter.of_operator.map(OperatorActions::name)), filter.object_id);
         let text = AssertSqlSafe(list_of_operator(filter));
         let values = (bound(before), from, to, filtered, limit);
         self.0.all("operator_audit", Role::Shared(None), text, values).await
+    }
+
+    /// The tenants whose audits have these entries of the operator's audit. A distributed database is not
+    /// searched.
+    pub async fn owners(&self, entries: &[&AuditEntry]) -> Result<Vec<(AuditEntryId, TenantId)>, IndexError> {
+        if entries.is_empty() || self.0.is_distributed() {
+            return Ok(Vec::new());
+        }
+        let times: Vec<_> = entries.iter().map(|entry| entry.at.as_micros()).collect();
+        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
+        let mut tx = self.0.read_one("audit_owners", Role::Shared(None)).await?;
+        let query = tx.query_with_lists(OWNERS).bind(json!(times).to_string());
+        let owners = query.bind_ids(Some(ids.as_slice())).all().await?;
+        tx.commit().await?;
+        Ok(owners)
     }
 }
 
@@ -113,7 +135,12 @@ fn list_of_tenant(filter: &AuditFilter) -> String {
 
 /// The operator's audit before a place, newest first.
 fn list_of_operator(filter: &AuditFilter) -> String {
-    let action = if filter.action.is_some() { "action = $5" } else { "$5 IS NULL" };
+    let action = match (filter.action, filter.of_operator) {
+        (Some(_), _) => "action = $5",
+        // `/` is the character after `.`.
+        (None, Some(_)) => "action > $5 AND action < $5 || '/'",
+        (None, None) => "$5 IS NULL",
+    };
     let object = if filter.object_id.is_some() { "object_id = $6" } else { "$6 IS NULL" };
     format!(
         "SELECT id, at, actor, action, object_id, NULL AS store_id FROM operator_audit \

@@ -1,12 +1,14 @@
 //! The audit of a tenant and that of the operator, with the filters that a tenant's people have.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use askama::Template;
-use keepsake_core::{Actor, TenantId};
+use keepsake_core::{Actor, AuditEntryId, TenantId};
 use keepsake_engine::{PageRequest, Principal};
 use keepsake_index::{
-    AuditAction, AuditEntry, AuditFilter, Auditor, Tenant, TenantStatus, action_words, job_of_action,
+    AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, Tenant, TenantStatus, action_words,
+    job_of_action,
 };
 
 use super::{Operator, tenant_of};
@@ -15,13 +17,28 @@ use crate::page::{PageResult, page};
 use crate::path::Path;
 use crate::people::actor_text;
 use crate::request::{Caller, Fields, Pager};
-use crate::screens::audit::filter_of;
+use crate::screens::audit::{ActionChoice, actions_of_tenant, filter_of};
 use crate::screens::choices::{ChoiceField, Choices};
 use crate::text::markup::{self, Markup, encoded, id, id_link};
 
 const PER_PAGE: u64 = 100;
 /// Keys or tenants whose names are looked up for one page.
 const MAX_NAMES: u64 = 100;
+/// What the operator does to a tenant.
+const OF_TENANTS: [AuditAction; 7] = [
+    AuditAction::TenantCreated,
+    AuditAction::TenantUpdated,
+    AuditAction::TenantSuspended,
+    AuditAction::TenantResumed,
+    AuditAction::TenantDeleted,
+    AuditAction::KeyCreated,
+    AuditAction::KeyRevoked,
+];
+
+fn actions_of_operator() -> Vec<ActionChoice> {
+    let of_tenants = OF_TENANTS.map(|action| (action.name(), action.words()));
+    of_tenants.into_iter().chain(OperatorActions::ALL.map(|kind| (kind.name(), kind.words()))).collect()
+}
 
 #[derive(Template)]
 #[template(path = "operator/audit.html")]
@@ -30,9 +47,12 @@ struct AuditPage {
     /// `None`: the entries are the operator's own.
     tenant: Option<Tenant>,
     entries: Vec<AuditEntry>,
+    /// The tenants of entries whose objects do not name them.
+    owners: HashMap<AuditEntryId, TenantId>,
     /// Of the keys of the tenant, or of all tenants.
     names: Choices,
     choices: Vec<ChoiceField>,
+    actions: Vec<ActionChoice>,
     pager: Pager,
     query: Fields,
     is_filtered: bool,
@@ -41,7 +61,9 @@ struct AuditPage {
 impl AuditPage {
     fn auditor_of(&self, entry: &AuditEntry) -> Markup {
         match &entry.actor {
-            Auditor::Credential(Actor::ApiKey(api_key_id)) => self.named("api_key", &api_key_id.to_string()),
+            Auditor::Credential(Actor::ApiKey(api_key_id)) => {
+                self.named(entry, "api_key", &api_key_id.to_string())
+            }
             Auditor::Credential(actor) => Markup::text(&actor_text(Some(actor))),
             Auditor::Operator => Markup::text("the operator"),
             Auditor::OperatorCli => Markup::text("the operator, by a command"),
@@ -51,7 +73,7 @@ impl AuditPage {
 
     fn object_of(&self, entry: &AuditEntry) -> Markup {
         if let Some(object) = &entry.object {
-            return self.named(&object.r#type, &object.id);
+            return self.named(entry, &object.r#type, &object.id);
         }
         // A run by hand has its job in its action.
         let link =
@@ -59,8 +81,15 @@ impl AuditPage {
         job_of_action(&entry.action).map(link).map(Markup::trusted).unwrap_or_default()
     }
 
-    fn named(&self, kind: &str, full: &str) -> Markup {
-        let tenant_id = self.tenant.as_ref().map(|tenant| tenant.tenant_id);
+    /// The tenant of an entry of the operator's audit, unless it is the object.
+    fn owner_of(&self, entry: &AuditEntry) -> Markup {
+        let owner = self.owners.get(&entry.id);
+        owner.map(|tenant_id| self.named(entry, "tenant", &tenant_id.to_string())).unwrap_or_default()
+    }
+
+    fn named(&self, entry: &AuditEntry, kind: &str, full: &str) -> Markup {
+        let own_id = self.tenant.as_ref().map(|tenant| tenant.tenant_id);
+        let tenant_id = own_id.or_else(|| self.owners.get(&entry.id).copied());
         let href = match (kind, tenant_id) {
             ("tenant", _) => format!("/console/tenants/{full}"),
             ("api_key", Some(tenant_id)) => format!("/console/tenants/{tenant_id}/keys/{full}"),
@@ -102,11 +131,16 @@ async fn show(
 ) -> PageResult {
     names.resolve_object(&mut caller.query, "object")?;
     caller.query.choose_period(caller.engine.now())?;
-    let (filter, asked) = (filter_of(&caller.query)?, caller.query.page(PER_PAGE));
+    let of_operator = OperatorActions::parse(caller.query.text("action")).filter(|_| of_tenant.is_none());
+    let (filter, asked) = (filter_of(&caller.query, of_operator)?, caller.query.page(PER_PAGE));
     let audit = &caller.engine.audit;
     let found = match &of_tenant {
         Some((_, principal)) => audit.list(principal, &filter, &asked).await?,
         None => audit.of_operator(&filter, &asked).await?,
+    };
+    let (owners, actions) = match &of_tenant {
+        Some(_) => (HashMap::new(), actions_of_tenant()),
+        None => (audit.tenants_of(&found.items).await?, actions_of_operator()),
     };
     let actor = || names.field("actor", "Who", "everybody", &caller.query);
     let actor = of_tenant.is_some().then(actor);
@@ -117,6 +151,8 @@ async fn show(
         frame: caller.frame(title.as_deref().unwrap_or("Audit")),
         tenant,
         entries: found.items,
+        owners,
+        actions,
         choices: actor.into_iter().chain([object]).collect(),
         names,
         pager: caller.query.pager(found.next),

@@ -7,7 +7,8 @@ use axum::response::Response;
 use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId};
 use keepsake_engine::PageRequest;
 use keepsake_index::{
-    AuditAction, AuditEntry, AuditFilter, Auditor, Scope, action_words, parse_audit_object_id,
+    AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, Scope, action_words,
+    parse_audit_object_id,
 };
 
 use super::choices::{ChoiceField, Choices, StoreChoices, actor_of};
@@ -72,7 +73,16 @@ struct AuditPage {
     pager: Pager,
     /// The actor and the object.
     choices: [ChoiceField; 2],
+    actions: Vec<ActionChoice>,
     query: Fields,
+}
+
+/// An action that a filter offers: its name and its words.
+pub(crate) type ActionChoice = (&'static str, &'static str);
+
+/// The actions in the audit of a tenant.
+pub(crate) fn actions_of_tenant() -> Vec<ActionChoice> {
+    AuditAction::ALL.map(|action| (action.name(), action.words())).into()
 }
 
 /// The address of the entries as a file, but for the format at its end.
@@ -80,12 +90,17 @@ fn export_of(query: &Fields) -> String {
     format!("/console/audit/export{}&format=", query.with_page(""))
 }
 
-pub(crate) fn filter_of(fields: &Fields) -> Result<AuditFilter, Refusal> {
+/// `of_operator`: what the field of actions names if it is no action of a tenant's audit.
+pub(crate) fn filter_of(
+    fields: &Fields,
+    of_operator: Option<OperatorActions>,
+) -> Result<AuditFilter, Refusal> {
+    let action_of = |text: &str| AuditAction::parse(text).ok_or("must be an action of the list");
     Ok(AuditFilter {
         created_from: fields.time("from")?,
         created_to: fields.until("to")?,
-        action: fields
-            .parsed("action", |text| AuditAction::parse(text).ok_or("must be an action of the list"))?,
+        action: if of_operator.is_some() { None } else { fields.parsed("action", action_of)? },
+        of_operator,
         actor_id: fields.filled("actor").map(|text| actor_of(text).1),
         object_id: fields
             .parsed("object", |text| parse_audit_object_id(text).ok_or("must be the id of an object"))?,
@@ -104,7 +119,7 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
     actors.resolve_author(&mut caller.query, "actor")?;
     objects.resolve_object(&mut caller.query, "object")?;
     caller.query.choose_period(caller.engine.now())?;
-    let filter = filter_of(&caller.query)?;
+    let filter = filter_of(&caller.query, None)?;
     let found = caller.engine.audit.list(&caller.principal, &filter, &caller.query.page(PER_PAGE)).await?;
     let named: Vec<_> = found.items.iter().filter_map(actor_in).collect();
     let by: Vec<_> = found.items.iter().filter_map(|entry| entry.actor.actor()).collect();
@@ -120,6 +135,7 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
             actors.field("actor", "Who", "everybody", &caller.query),
             objects.field("object", "Object", "everything", &caller.query),
         ],
+        actions: actions_of_tenant(),
         query: caller.query,
     })
 }
@@ -128,7 +144,7 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
 pub(super) async fn export(caller: Caller) -> Result<Response, Refusal> {
     let is_csv = caller.query.text("format") != "jsonl";
     let mut request = PageRequest { limit: Some(PER_PAGE), page: None };
-    let filter = filter_of(&caller.query)?;
+    let filter = filter_of(&caller.query, None)?;
     let mut text = String::new();
     if is_csv {
         text.push_str("created_at,actor,action,object_id,memory_store_id\r\n");

@@ -237,6 +237,25 @@ impl TokenKeyAction {
     }
 }
 
+keepsake_core::named_enum! {
+    /// Actions that only the operator's audit has. The name is the first part of theirs.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub enum OperatorActions {
+        Jobs = "job",
+        TokenKeys = "token_key",
+    }
+}
+
+impl OperatorActions {
+    /// The actions for people.
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Jobs => "ran or tried a job",
+            Self::TokenKeys => "rotated the token signing key",
+        }
+    }
+}
+
 const JOB_RUN: &str = "job.run.";
 const JOB_DRY_RUN: &str = "job.dry_run.";
 
@@ -327,7 +346,7 @@ pub fn parse_audit_object_id(text: &str) -> Option<Uuid> {
         .ok()
 }
 
-/// Filters of a tenant's audit log.
+/// Filters of an audit log.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
     /// Written at or after this time.
@@ -335,6 +354,8 @@ pub struct AuditFilter {
     /// Written at or before this time.
     pub created_to: Option<Timestamp>,
     pub action: Option<AuditAction>,
+    /// In the operator's audit log, only these actions if `action` is not set.
+    pub of_operator: Option<OperatorActions>,
     /// Only actions of this actor: an API key, a session, or the subject of a token of
     /// a user or a service account.
     pub actor_id: Option<String>,

@@ -48,6 +48,7 @@ pub(crate) async fn list(
         action: params.action,
         actor_id: params.actor_id,
         object_id: params.object_id,
+        of_operator: None,
     };
     Ok(Json(engine.audit.list(&principal, &filter, &page.into()).await?.into()))
 }
