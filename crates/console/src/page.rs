@@ -243,6 +243,39 @@ pub(crate) fn rule_of(error: impl Into<Refusal>) -> Result<String, Refusal> {
     }
 }
 
+/// Why a form was refused, and the name of its wrong field; empty: it was not.
+#[derive(Debug, Default)]
+pub(crate) struct Problem {
+    pub(crate) text: String,
+    field: String,
+}
+
+impl Problem {
+    /// The rule that a form breaks.
+    pub(crate) fn of(error: impl Into<Refusal>) -> Result<Self, Refusal> {
+        let refusal = error.into();
+        let field = match &refusal {
+            Refusal::Engine(EngineError::Invalid { field, .. }) => (*field).to_owned(),
+            Refusal::Invalid(rule) => split_field(rule).map_or("", |(field, _)| field).to_owned(),
+            _ => String::new(),
+        };
+        Ok(Self { text: rule_of(refusal)?, field })
+    }
+
+    pub(crate) fn at(field: &str, message: &str) -> Self {
+        Self { text: sentence(message), field: field.to_owned() }
+    }
+
+    pub(crate) fn is_at(&self, field: &str) -> bool {
+        self.field == field
+    }
+
+    /// The status of a page that shows a filter with the problem, or what the filter finds.
+    pub(crate) fn status(&self) -> StatusCode {
+        if self.text.is_empty() { StatusCode::OK } else { StatusCode::BAD_REQUEST }
+    }
+}
+
 /// The message of an error that the person can correct in the form.
 pub(crate) fn problem_of(error: impl Into<Refusal>) -> Result<String, Refusal> {
     match error.into() {
@@ -260,10 +293,8 @@ pub(crate) fn problem_of(error: impl Into<Refusal>) -> Result<String, Refusal> {
 
 /// A message of the API as a sentence, with the names of fields as the forms show them.
 pub(crate) fn sentence(message: &str) -> String {
-    let message = match message.strip_prefix('`').and_then(|rest| rest.split_once('`')) {
-        Some((field, rule)) if is_field(field) => format!("{}{rule}", label_of(field)),
-        _ => message.to_owned(),
-    };
+    let message = split_field(message)
+        .map_or_else(|| message.to_owned(), |(field, rule)| format!("{}{rule}", label_of(field)));
     let end = if message.ends_with(['.', '!', '?']) { "" } else { "." };
     // The name of a file stays as it is.
     let is_name =
@@ -273,6 +304,12 @@ pub(crate) fn sentence(message: &str) -> String {
         Some(first) => first.to_uppercase().to_string() + letters.as_str() + end,
         None => message + end,
     }
+}
+
+/// The field with which a message begins, and the rest.
+fn split_field(message: &str) -> Option<(&str, &str)> {
+    let named = message.strip_prefix('`')?.split_once('`')?;
+    is_field(named.0).then_some(named)
 }
 
 /// Whether a text is the name of a field, and not a path or another value.

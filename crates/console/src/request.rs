@@ -273,12 +273,17 @@ impl Fields {
             self.0.retain(|(name, _)| !["period", "to"].contains(&name.as_str()));
             self.set("from", first[..10].to_owned());
         }
-        match (self.time("from")?, self.until("to")?) {
-            (Some(from), Some(to)) if from > to => {
-                Err(Refusal::invalid("`to` must not be before the first day"))
-            }
-            _ => Ok(()),
+        self.time("from")?;
+        self.until("to")?;
+        if self.is_reversed() {
+            return Err(Refusal::invalid("`to` must not be before the first day"));
         }
+        Ok(())
+    }
+
+    /// Whether the range of times ends before it begins.
+    pub(crate) fn is_reversed(&self) -> bool {
+        matches!((self.time("from"), self.until("to")), (Ok(Some(from)), Ok(Some(to))) if from > to)
     }
 
     /// `None`: the field is empty.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use askama::Template;
 use keepsake_core::{Actor, AuditEntryId, TenantId};
-use keepsake_engine::{PageRequest, Principal};
+use keepsake_engine::{Page, PageRequest, Principal};
 use keepsake_index::{
     AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, Tenant, TenantStatus, action_words,
     job_of_action,
@@ -13,11 +13,11 @@ use keepsake_index::{
 
 use super::{Operator, tenant_of};
 use crate::frame::Frame;
-use crate::page::{PageResult, page};
+use crate::page::{PageResult, Problem, page_with};
 use crate::path::Path;
 use crate::people::actor_text;
 use crate::request::{Caller, Fields, Pager};
-use crate::screens::audit::{ActionChoice, actions_of_tenant, filter_of};
+use crate::screens::audit::{ActionChoice, actions_of_tenant, resolved_filter};
 use crate::screens::choices::{ChoiceField, Choices};
 use crate::text::markup::{self, Markup, encoded, id, id_link};
 
@@ -56,6 +56,7 @@ struct AuditPage {
     pager: Pager,
     query: Fields,
     is_filtered: bool,
+    problem: Problem,
 }
 
 impl AuditPage {
@@ -109,11 +110,10 @@ const fn newest() -> PageRequest {
     PageRequest { limit: Some(MAX_NAMES), page: None }
 }
 
-pub(super) async fn of_tenant(mut caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
+pub(super) async fn of_tenant(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let of_tenant = tenant_of(&caller, tenant_id).await?;
     let keys = caller.engine.keys.list(&of_tenant.1, &newest()).await?.items;
     let names = Choices::named_so(keys.iter().map(|key| (key.api_key_id, key.name.as_str())));
-    names.resolve_author(&mut caller.query, "actor")?;
     show(caller, Some(of_tenant), names).await
 }
 
@@ -129,14 +129,17 @@ async fn show(
     of_tenant: Option<(Tenant, Arc<Principal>)>,
     names: Choices,
 ) -> PageResult {
-    names.resolve_object(&mut caller.query, "object")?;
-    caller.query.choose_period(caller.engine.now())?;
+    let (now, audit) = (caller.engine.now(), &caller.engine.audit);
     let of_operator = OperatorActions::parse(caller.query.text("action")).filter(|_| of_tenant.is_none());
-    let (filter, asked) = (filter_of(&caller.query, of_operator)?, caller.query.page(PER_PAGE));
-    let audit = &caller.engine.audit;
-    let found = match &of_tenant {
-        Some((_, principal)) => audit.list(principal, &filter, &asked).await?,
-        None => audit.of_operator(&filter, &asked).await?,
+    let (filter, problem) = match resolved_filter(&mut caller.query, &names, &names, of_operator, now) {
+        Ok(filter) => (Some(filter), Problem::default()),
+        Err(refusal) => (None, Problem::of(refusal)?),
+    };
+    let asked = caller.query.page(PER_PAGE);
+    let found = match (&filter, &of_tenant) {
+        (Some(filter), Some((_, principal))) => audit.list(principal, filter, &asked).await?,
+        (Some(filter), None) => audit.of_operator(filter, &asked).await?,
+        (None, _) => Page { items: Vec::new(), next: None },
     };
     let (owners, actions) = match &of_tenant {
         Some(_) => (HashMap::new(), actions_of_tenant()),
@@ -147,16 +150,18 @@ async fn show(
     let object = names.field("object", "Object", "everything", &caller.query);
     let tenant = of_tenant.map(|(tenant, _)| tenant);
     let title = tenant.as_ref().map(|tenant| format!("Audit of {}", tenant.name));
-    page(&AuditPage {
+    let shown = AuditPage {
         frame: caller.frame(title.as_deref().unwrap_or("Audit")),
         tenant,
         entries: found.items,
         owners,
         actions,
-        choices: actor.into_iter().chain([object]).collect(),
+        choices: actor.into_iter().chain([object]).map(|field| field.marked(&problem)).collect(),
         names,
         pager: caller.query.pager(found.next),
         query: caller.query,
-        is_filtered: filter != AuditFilter::default(),
-    })
+        is_filtered: filter.is_some_and(|filter| filter != AuditFilter::default()),
+        problem,
+    };
+    page_with(shown.problem.status(), &shown)
 }

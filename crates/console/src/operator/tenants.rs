@@ -14,7 +14,7 @@ use keepsake_index::{
 
 use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page, page_with, sentence};
+use crate::page::{PageResult, Problem, Refusal, done, page, page_with};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::screens::overview::Activity;
@@ -267,7 +267,7 @@ pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) 
         }
         Err(error) => error,
     };
-    let (status, problem) = Problem::of(error)?;
+    let (status, problem) = problem_of(error)?;
     let shown = TenantPage::of(&form, tenant_id).await?;
     page_with(status, &TenantPage { typed: form.fields.clone(), problem, ..shown })
 }
@@ -285,27 +285,12 @@ pub(super) async fn resume(Path(tenant_id): Path<TenantId>, form: Form<Operator>
 const NAME: &str = "name";
 const EXTERNAL_ID: &str = "external_id";
 
-/// Why a form with the name and the external id of a tenant was refused; empty: it was not.
-#[derive(Default)]
-struct Problem {
-    text: String,
-    /// The wrong field.
-    field: &'static str,
-}
-
-impl Problem {
-    fn of(error: EngineError) -> Result<(StatusCode, Self), Refusal> {
-        let (status, field) = match &error {
-            EngineError::Invalid { field, .. } => (StatusCode::BAD_REQUEST, *field),
-            EngineError::Refused(Refused::TenantExists) => (StatusCode::CONFLICT, EXTERNAL_ID),
-            _ => return Err(error.into()),
-        };
-        Ok((status, Self { text: sentence(&error.to_string()), field }))
+/// Why a form with the name and the external id of a tenant was refused.
+fn problem_of(error: EngineError) -> Result<(StatusCode, Problem), Refusal> {
+    if matches!(error, EngineError::Refused(Refused::TenantExists)) {
+        return Ok((StatusCode::CONFLICT, Problem::at(EXTERNAL_ID, &error.to_string())));
     }
-
-    fn is_at(&self, field: &str) -> bool {
-        self.field == field
-    }
+    Ok((StatusCode::BAD_REQUEST, Problem::of(error)?))
 }
 
 /// The field with the id of the tenant to make: a form that is sent twice makes one tenant.
@@ -338,7 +323,7 @@ pub(super) async fn create(form: Form<Operator>) -> PageResult {
     let made = form.engine.tenants.create_once(tenant_id, new, Auditor::Operator).await;
     let (status, problem) = match made {
         Ok(_) => return done(&format!("/console/tenants/{tenant_id}"), Done::TenantCreated),
-        Err(error) => Problem::of(error)?,
+        Err(error) => problem_of(error)?,
     };
     let typed = fields.clone();
     page_with(status, &NewTenantPage { frame: form.frame("New tenant"), typed, problem })

@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use askama::Template;
 use axum::response::Response;
-use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId};
-use keepsake_engine::PageRequest;
+use keepsake_core::{Actor, ApiKeyId, SessionId, StoreId, Timestamp};
+use keepsake_engine::{Page, PageRequest};
 use keepsake_index::{
     AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, Scope, action_words,
     parse_audit_object_id,
@@ -13,7 +13,7 @@ use keepsake_index::{
 
 use super::choices::{ChoiceField, Choices, StoreChoices, actor_of};
 use crate::frame::Frame;
-use crate::page::{PageResult, Refusal, download, page};
+use crate::page::{PageResult, Problem, Refusal, download, page_with};
 use crate::people::People;
 use crate::request::{Caller, Fields, Pager};
 use crate::text::markup::{Markup, id, id_link};
@@ -75,6 +75,7 @@ struct AuditPage {
     choices: [ChoiceField; 2],
     actions: Vec<ActionChoice>,
     query: Fields,
+    problem: Problem,
 }
 
 /// An action that a filter offers: its name and its words.
@@ -91,10 +92,7 @@ fn export_of(query: &Fields) -> String {
 }
 
 /// `of_operator`: what the field of actions names if it is no action of a tenant's audit.
-pub(crate) fn filter_of(
-    fields: &Fields,
-    of_operator: Option<OperatorActions>,
-) -> Result<AuditFilter, Refusal> {
+fn filter_of(fields: &Fields, of_operator: Option<OperatorActions>) -> Result<AuditFilter, Refusal> {
     let action_of = |text: &str| AuditAction::parse(text).ok_or("must be an action of the list");
     Ok(AuditFilter {
         created_from: fields.time("from")?,
@@ -107,6 +105,20 @@ pub(crate) fn filter_of(
     })
 }
 
+/// The filter of a page, after ids took the places of the names in its fields.
+pub(crate) fn resolved_filter(
+    fields: &mut Fields,
+    actors: &Choices,
+    objects: &Choices,
+    of_operator: Option<OperatorActions>,
+    now: Timestamp,
+) -> Result<AuditFilter, Refusal> {
+    actors.resolve_author(fields, "actor")?;
+    objects.resolve_object(fields, "object")?;
+    fields.choose_period(now)?;
+    filter_of(fields, of_operator)
+}
+
 pub(super) async fn list(mut caller: Caller) -> PageResult {
     // Without the right to see stores, ids are shown.
     let stores = if caller.may(Scope::MemoryRead) {
@@ -116,28 +128,36 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
     };
     let mut actors = Choices::authors(&caller, None).await;
     let objects = Choices::objects(&caller, &stores).await;
-    actors.resolve_author(&mut caller.query, "actor")?;
-    objects.resolve_object(&mut caller.query, "object")?;
-    caller.query.choose_period(caller.engine.now())?;
-    let filter = filter_of(&caller.query, None)?;
-    let found = caller.engine.audit.list(&caller.principal, &filter, &caller.query.page(PER_PAGE)).await?;
+    let now = caller.engine.now();
+    let (found, problem) = match resolved_filter(&mut caller.query, &actors, &objects, None, now) {
+        Ok(filter) => {
+            let asked = caller.query.page(PER_PAGE);
+            (caller.engine.audit.list(&caller.principal, &filter, &asked).await?, Problem::default())
+        }
+        Err(refusal) => {
+            caller.principal.require(Scope::TenantAdmin)?;
+            (Page { items: Vec::new(), next: None }, Problem::of(refusal)?)
+        }
+    };
     let named: Vec<_> = found.items.iter().filter_map(actor_in).collect();
     let by: Vec<_> = found.items.iter().filter_map(|entry| entry.actor.actor()).collect();
     actors.add_people(by.iter().copied());
     let people = People::look_up(&caller, by.into_iter().chain(&named).collect()).await;
-    page(&AuditPage {
+    let shown = AuditPage {
         frame: caller.frame("Audit"),
         entries: found.items,
         people,
         stores,
         pager: caller.query.pager(found.next),
         choices: [
-            actors.field("actor", "Who", "everybody", &caller.query),
-            objects.field("object", "Object", "everything", &caller.query),
+            actors.field("actor", "Who", "everybody", &caller.query).marked(&problem),
+            objects.field("object", "Object", "everything", &caller.query).marked(&problem),
         ],
         actions: actions_of_tenant(),
         query: caller.query,
-    })
+        problem,
+    };
+    page_with(shown.problem.status(), &shown)
 }
 
 /// `GET /console/audit/export?format=csv`: the newest 10,000 entries of a filter

@@ -15,7 +15,7 @@ use keepsake_index::{Scope, SessionFilter, StoreFilter, parse_audit_object_id};
 
 use super::stores::MAX_SEARCHED_PAGES;
 use crate::frame::Frame;
-use crate::page::Refusal;
+use crate::page::{Problem, Refusal};
 use crate::people::{cut, session_name};
 use crate::request::{Caller, Fields};
 use crate::text::markup::{Markup, short};
@@ -94,9 +94,15 @@ pub(crate) struct ChoiceField {
     choices: Vec<Choice>,
     /// Whether nothing else can be chosen.
     is_complete: bool,
+    is_wrong: bool,
 }
 
 impl ChoiceField {
+    /// The field, marked if the problem is in it.
+    pub(crate) fn marked(self, problem: &Problem) -> Self {
+        Self { is_wrong: problem.is_at(self.name), ..self }
+    }
+
     /// Whether a text was sent that is no choice, and may be a part of a name.
     pub(crate) fn is_unknown(&self) -> bool {
         let is_text = !self.chosen.is_empty() && !is_like_an_author(&self.chosen);
@@ -235,6 +241,7 @@ impl Choices {
             chosen: chosen.to_owned(),
             choices: self.0.clone(),
             is_complete: false,
+            is_wrong: false,
         }
     }
 }

@@ -68,7 +68,8 @@ async fn pages_show_memories_in_parts_and_errors() {
     says(&unknown.text, &["There is no such page.", "/console/sign-out"]);
     browser.get("/console/sign-out").await.answered(405).has("A form leads to this address");
     browser.open("/console/search?q=%22&prefix=..").await.has("role=\"alert\"");
-    browser.get("/console/audit?from=yesterday").await.answered(400).has("From must be a day");
+    let wrong = browser.get("/console/audit?from=yesterday&action=session.create").await.answered(400);
+    says(&wrong.text, &["From must be a day", "value=\"session.create\" selected", "aria-invalid"]);
     assert_eq!(browser.get("/").await.answered(303).location(), "/console");
     let program = browser.request(Method::GET, "/").header("accept", "application/json");
     browser.send(program).await.answered(404);
