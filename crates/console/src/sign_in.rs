@@ -20,7 +20,7 @@ use keepsake_core::Timestamp;
 use keepsake_core::api_key::ApiKeySecret;
 use keepsake_engine::{Audience, Engine, EngineError, PersonSignIn, SignInIssuer};
 
-use crate::frame::Frame;
+use crate::frame::{Done, Frame};
 use crate::next::{HOME, OPERATOR_HOME, or_home};
 use crate::notice::Notice;
 use crate::page::{IsPage, PageResult, Refusal, page, page_with, see_other, sentence};
@@ -40,6 +40,10 @@ const NOTICE: Cookie = Cookie { name: "keepsake_notice", path: "/console", same_
 /// How long a message waits for its page.
 const NOTICE_SECS: u64 = 60;
 const STRICT: &str = "Strict";
+/// Field of the sign-in form: an action was refused because the last sign-in had ended.
+const NOT_DONE: &str = "not_done";
+/// Field of the sign-in page's address after a sign-out.
+const SIGNED_OUT: &str = "signed_out";
 
 #[derive(Debug, Clone, Default)]
 pub struct ConsoleOptions {
@@ -331,6 +335,8 @@ impl Visit {
             next: or_home(fields.filled("next"), home).to_owned(),
             has_ended: fields.is_on("ended"),
             is_operator,
+            is_signed_out: fields.is_on(SIGNED_OUT) && problem.is_none(),
+            is_not_done: fields.is_on(NOT_DONE) || refused.is_some_and(|form| !form.has_text()),
             issuers: if is_operator { Vec::new() } else { sign_ins.issuers() },
             problem,
             typed: refused.filter(|form| form.has_text()).cloned(),
@@ -381,7 +387,16 @@ impl CredentialForm {
     async fn accepted(&self, audience: Audience, credential: &str, home: &str) -> PageResult {
         match RefusedForm::carried_by(&self.fields).filter(RefusedForm::has_text) {
             Some(refused) => self.give_back(audience, credential, refused).await,
-            None => self.enter(audience, credential, self.next(home)).await,
+            None => {
+                let next = self.next(home);
+                let mut response = self.enter(audience, credential, next).await?;
+                if self.fields.is_on(NOT_DONE) {
+                    let path = next.split(['?', '#']).next().unwrap_or_default();
+                    let notice = Notice::new(Done::NotDone, None, path);
+                    self.set_notice(&mut response, &notice.to_cookie(), NOTICE_SECS);
+                }
+                Ok(response)
+            }
         }
     }
 
@@ -406,6 +421,9 @@ struct SignInPage {
     /// A page to continue on, for a person that another site sent here.
     is_return: bool,
     has_ended: bool,
+    is_signed_out: bool,
+    /// An action without a text to give back was refused.
+    is_not_done: bool,
     problem: Option<String>,
     is_operator: bool,
     /// Issuers at whose page a person can sign in.
@@ -500,7 +518,7 @@ pub(crate) async fn once(visit: Visit) -> PageResult {
 }
 
 pub(crate) async fn sign_out<P: Person>(_: Form<P>) -> PageResult {
-    let mut response = see_other("/console/sign-in");
+    let mut response = see_other(&format!("/console/sign-in?{SIGNED_OUT}=1"));
     // The server keeps nothing of a sign-in.
     remove_cookie(&mut response, P::AUDIENCE);
     Ok(response)
