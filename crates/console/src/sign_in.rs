@@ -311,7 +311,12 @@ impl Visit {
         let (signed_in, value) = sign_ins.begin(audience, credential).await?;
         let token = sign_ins.form_token(audience, &signed_in).await?;
         let typed = refused.with_token(token);
-        let mut response = page(&GivenBackPage { frame: Frame::bare("What you typed"), typed })?;
+        let mut tenant = String::new();
+        if let Some(tenant_id) = typed.tenant_id().filter(|_| audience == Audience::Operator) {
+            // Without the name, the form is given back all the same.
+            tenant = self.engine.tenants.get(tenant_id).await.map(|tenant| tenant.name).unwrap_or_default();
+        }
+        let mut response = page(&GivenBackPage { frame: Frame::bare("What you typed"), typed, tenant })?;
         self.set_sign_in(&mut response, audience, &value);
         Ok(response)
     }
@@ -437,6 +442,8 @@ struct SignInPage {
 struct GivenBackPage {
     frame: Frame,
     typed: RefusedForm,
+    /// The name of the tenant of an operator's form; empty: it has none, or it is unknown.
+    tenant: String,
 }
 
 pub(crate) async fn show<P: Person>(visit: Visit) -> PageResult {

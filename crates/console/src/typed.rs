@@ -9,6 +9,7 @@
 //! form again, with the token of a valid sign-in.
 
 use axum::http::HeaderMap;
+use keepsake_core::TenantId;
 use keepsake_engine::{Audience, Engine, EngineError};
 
 use crate::next::is_safe;
@@ -148,6 +149,31 @@ impl RefusedForm {
         }
         let above = BELOW_THEIR_PAGE.iter().find_map(|end| self.action.strip_suffix(end));
         above.unwrap_or(&self.action).to_owned()
+    }
+
+    /// The name of the form, and the id of what it is about; empty: it is about nothing.
+    pub(crate) fn place(&self) -> (&'static str, &str) {
+        let below = self.action.strip_prefix("/console/").unwrap_or(&self.action);
+        let parts: Vec<&str> = below.split('/').collect();
+        match parts[..] {
+            ["tenants", "new"] => ("New tenant", ""),
+            ["tenants", id] => ("Name and external id of the tenant", id),
+            ["tenants", id, "limits"] => ("Limits of the tenant", id),
+            ["tenants", id, "keys", "new"] => ("New key of the tenant", id),
+            ["keys"] => ("New key", ""),
+            ["stores"] => ("New store", ""),
+            ["stores", id, "settings"] => ("Settings of the store", id),
+            ["stores", id, "new"] => ("New memory in the store", id),
+            ["stores", _, "memories", id, "edit"] => ("Text of the memory", id),
+            ["stores", _, "memories", id, "rename"] => ("Path of the memory", id),
+            ["stores", _, "memories", id, "expiry"] => ("Expiry of the memory", id),
+            _ => ("Form of the page", self.action.as_str()),
+        }
+    }
+
+    /// The tenant that an operator's form is about.
+    pub(crate) fn tenant_id(&self) -> Option<TenantId> {
+        self.place().1.parse().ok()
     }
 
     /// The fields of a sign-in form that carry this form.
