@@ -132,6 +132,20 @@ impl<P: Person> Caller<P> {
     }
 }
 
+impl<P> Caller<P> {
+    /// The same request of another person.
+    pub(crate) fn by<Q>(&self, principal: Q) -> Caller<Q> {
+        Caller {
+            engine: self.engine.clone(),
+            principal,
+            path: self.path.clone(),
+            query: self.query.clone(),
+            token: self.token.clone(),
+            notice: self.notice.clone(),
+        }
+    }
+}
+
 impl Caller {
     pub(crate) fn may_write(&self, store: &Store) -> bool {
         store.archived_at.is_none() && self.principal.require_writable(store.store_id).is_ok()
@@ -376,13 +390,6 @@ impl<P> Deref for Form<P> {
 impl Form {
     /// Makes the action idempotent: a form that is sent twice acts once.
     pub(crate) fn call(&self) -> Result<Option<Idempotency>, Refusal> {
-        self.call_of(&self.principal)
-    }
-}
-
-impl<P> Form<P> {
-    /// The same for an action of another principal than the person.
-    pub(crate) fn call_of(&self, principal: &Principal) -> Result<Option<Idempotency>, Refusal> {
         let Some(key) = self.fields.filled("once") else {
             return Ok(None);
         };
@@ -392,9 +399,11 @@ impl<P> Form<P> {
             others.map(|(name, value)| format!("{}:{name}{}:{value}", name.len(), value.len())).collect();
         let body = body.concat();
         let calls = &self.engine.calls;
-        Ok(Some(calls.of_request(principal, "POST", &self.path, key, body.as_bytes())?))
+        Ok(Some(calls.of_request(&self.principal, "POST", &self.path, key, body.as_bytes())?))
     }
+}
 
+impl<P> Form<P> {
     /// Refuses the form unless the person typed the word that confirms its action.
     pub(crate) fn require_confirmation(&self, word: &str, rule: &str) -> Result<(), Refusal> {
         let is_confirmed = self.fields.text("confirm").trim() == word.trim();

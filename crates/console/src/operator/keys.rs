@@ -5,16 +5,16 @@ use std::sync::Arc;
 use askama::Template;
 use axum::Extension;
 use axum::http::StatusCode;
-use keepsake_core::{ApiKeyId, TenantId};
-use keepsake_engine::{KeyWithSecret, Principal};
-use keepsake_index::{ApiKey, Auditor, Tenant, TenantStatus};
+use keepsake_core::{ApiKeyId, ObjectKind, Refused, TenantId};
+use keepsake_engine::{EngineError, Principal};
+use keepsake_index::{ApiKey, Auditor, Store, Tenant, TenantStatus};
 
 use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::path::Path;
 use crate::request::{Caller, Form, Pager};
-use crate::screens::keys::{KeyForm, NO_STORE, draft_of, is_active, meaning};
+use crate::screens::keys::{KeyForm, NO_STORE, create_for, is_active, meaning, stores_of_form};
 use crate::sign_in::ConsoleOptions;
 use crate::text::markup;
 
@@ -69,17 +69,27 @@ struct NewKeyPage {
     frame: Frame,
     tenant: Tenant,
     form: KeyForm,
+    stores: Vec<Store>,
+    /// Whether there may be older stores, which the form takes by name.
+    has_older_stores: bool,
+    must_choose_stores: bool,
 }
 
 impl NewKeyPage {
-    fn of(caller: &Caller<Operator>, tenant: Tenant, form: KeyForm) -> Self {
-        Self { frame: caller.frame(format!("New key of {}", tenant.name)), tenant, form }
+    async fn of(
+        caller: &Caller<Operator>,
+        (tenant, principal): (Tenant, Arc<Principal>),
+        form: KeyForm,
+    ) -> Result<Self, Refusal> {
+        let (stores, has_older_stores) = stores_of_form(&caller.by(principal)).await?;
+        let frame = caller.frame(format!("New key of {}", tenant.name));
+        Ok(Self { frame, tenant, form, stores, has_older_stores, must_choose_stores: false })
     }
 }
 
 pub(super) async fn new(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
-    let tenant = caller.engine.tenants.get(tenant_id).await?;
-    page(&NewKeyPage::of(&caller, tenant, KeyForm::new(&caller)))
+    let of_tenant = tenant_of(&caller, tenant_id).await?;
+    page(&NewKeyPage::of(&caller, of_tenant, KeyForm::new(&caller)).await?)
 }
 
 #[derive(Template)]
@@ -91,7 +101,7 @@ struct KeyMadePage {
     /// `None`: the form was sent twice, and the secret was shown the first time.
     secret: Option<String>,
     url: String,
-    store: &'static str,
+    store: String,
 }
 
 pub(super) async fn create(
@@ -100,10 +110,16 @@ pub(super) async fn create(
     form: Form<Operator>,
 ) -> PageResult {
     let (tenant, principal) = tenant_of(&form, tenant_id).await?;
-    let made = match create_for(&form, &principal).await {
+    let of_tenant = Form { caller: form.by(Arc::clone(&principal)), fields: form.fields.clone() };
+    let (made, store) = match create_for(&of_tenant).await {
         Ok(made) => made,
+        // It was found above.
+        Err(Refusal::Engine(EngineError::NotFound(ObjectKind::Tenant))) => {
+            return Err(EngineError::Refused(Refused::TenantDeleting).into());
+        }
         Err(refusal) => {
-            let again = NewKeyPage::of(&form, tenant, KeyForm::refused(&form, refusal)?);
+            let refused = KeyForm::refused(&form, refusal)?;
+            let again = NewKeyPage::of(&form, (tenant, principal), refused).await?;
             return page_with(StatusCode::BAD_REQUEST, &again);
         }
     };
@@ -114,13 +130,8 @@ pub(super) async fn create(
         secret: made.secret.map(|secret| secret.expose().to_owned()),
         // The operator's browser does not know the address of the public listener.
         url: options.public_url.as_deref().unwrap_or(NO_URL).to_owned(),
-        store: NO_STORE,
+        store: store.map_or_else(|| NO_STORE.to_owned(), |store_id| store_id.to_string()),
     })
-}
-
-async fn create_for(form: &Form<Operator>, principal: &Arc<Principal>) -> Result<KeyWithSecret, Refusal> {
-    let draft = draft_of(&form.fields, form.engine.now())?;
-    Ok(form.engine.keys.create(principal, draft, form.call_of(principal)?).await?)
 }
 
 pub(super) async fn revoke(

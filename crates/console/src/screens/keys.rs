@@ -79,19 +79,28 @@ struct KeysPage {
 impl KeysPage {
     async fn of(caller: &Caller, form: KeyForm) -> Result<Self, Refusal> {
         let found = caller.engine.keys.list(&caller.principal, &caller.query.page(PER_PAGE)).await?;
-        let stores =
-            if caller.may(Scope::MemoryRead) { stores_to_choose(caller, false).await? } else { Vec::new() };
+        let (stores, has_older_stores) = stores_of_form(caller).await?;
         Ok(Self {
             frame: caller.frame("API keys"),
             keys: found.items,
             own: own_key(caller),
             pager: caller.query.pager(found.next),
             form,
-            has_older_stores: stores.len() as u64 >= stores::PER_PAGE,
+            has_older_stores,
             stores,
             must_choose_stores: caller.principal.is_bound_to_stores(),
         })
     }
+}
+
+/// The stores that the form for a new key offers, and whether there may be older ones, which it takes by name.
+pub(crate) async fn stores_of_form(caller: &Caller) -> Result<(Vec<Store>, bool), Refusal> {
+    if !caller.may(Scope::MemoryRead) {
+        return Ok((Vec::new(), false));
+    }
+    let stores = stores_to_choose(caller, false).await?;
+    let may_be_more = stores.len() as u64 >= stores::PER_PAGE;
+    Ok((stores, may_be_more))
 }
 
 /// The form for a new key.
@@ -168,7 +177,7 @@ pub(super) async fn create(
 }
 
 /// Makes the key that a form describes, also with the stores that it has by name. Returns the first store, too.
-async fn create_for(form: &Form) -> Result<(KeyWithSecret, Option<StoreId>), Refusal> {
+pub(crate) async fn create_for(form: &Form) -> Result<(KeyWithSecret, Option<StoreId>), Refusal> {
     let mut draft = draft_of(&form.fields, form.engine.now())?;
     if let Some(text) = form.fields.filled("other_stores") {
         let stores = StoreChoices::of(form, false).await?;
@@ -180,7 +189,7 @@ async fn create_for(form: &Form) -> Result<(KeyWithSecret, Option<StoreId>), Ref
 }
 
 /// The key that a form describes.
-pub(crate) fn draft_of(fields: &Fields, now: Timestamp) -> Result<KeyDraft, Refusal> {
+fn draft_of(fields: &Fields, now: Timestamp) -> Result<KeyDraft, Refusal> {
     let scopes = fields.all("scope").map(|scope| scope.parse::<Scope>().map_err(Refusal::Invalid));
     let store_ids = fields.all("store").filter(|text| !text.is_empty());
     let store_ids = store_ids.map(|text| {
