@@ -57,7 +57,13 @@ impl Refusal {
 
 impl From<EngineError> for Refusal {
     fn from(error: EngineError) -> Self {
-        Self::Engine(error)
+        match error {
+            // A person follows a link, and knows no cursor.
+            EngineError::Invalid { field: "page", .. } => {
+                Self::invalid("this link to a part of a list is not valid: open the list from its beginning")
+            }
+            error => Self::Engine(error),
+        }
     }
 }
 

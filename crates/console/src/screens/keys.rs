@@ -191,6 +191,10 @@ pub(crate) async fn create_for(form: &Form) -> Result<(KeyWithSecret, Option<Sto
 /// The key that a form describes.
 fn draft_of(fields: &Fields, now: Timestamp) -> Result<KeyDraft, Refusal> {
     let scopes = fields.all("scope").map(|scope| scope.parse::<Scope>().map_err(Refusal::Invalid));
+    let scopes: Vec<_> = scopes.collect::<Result<_, _>>()?;
+    if scopes.is_empty() {
+        return Err(Refusal::invalid("choose at least one thing that the key may do"));
+    }
     let store_ids = fields.all("store").filter(|text| !text.is_empty());
     let store_ids = store_ids.map(|text| {
         let rule = |error| Refusal::Invalid(format!("`store` {error}"));
@@ -203,7 +207,7 @@ fn draft_of(fields: &Fields, now: Timestamp) -> Result<KeyDraft, Refusal> {
     }
     Ok(KeyDraft {
         name: fields.text("name").trim().to_owned(),
-        scopes: scopes.collect::<Result<_, _>>()?,
+        scopes,
         store_ids: Some(store_ids).filter(|ids| !ids.is_empty()),
         expires_at: expires.map(|secs| now.plus(Duration::from_secs(secs)).to_rfc3339()),
     })

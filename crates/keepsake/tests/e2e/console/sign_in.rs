@@ -65,7 +65,7 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     }
     let form = owner.open("/console/keys").await;
     let refused = owner.submit(&form, "/console/keys", &[("name", "CI"), ("once", "1")]).await.answered(400);
-    says(&refused.text, &["Scopes must have at least one scope. No key was created.", "value=\"CI\""]);
+    says(&refused.text, &["thing that the key may do. No key was created.", "value=\"CI\""]);
     for (stores, status, part) in [("no such", 400, "`no such` fits no name"), ("not", 200, link.as_str())] {
         let named = [("name", "CI"), ("scope", "memory:read"), ("other_stores", stores), ("once", "2")];
         owner.submit(&form, "/console/keys", &named).await.answered(status).has(part);
