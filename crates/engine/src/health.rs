@@ -106,6 +106,16 @@ impl Health {
         self.endpoint_queries.failure().map_or(Ok(model), Err)
     }
 
+    /// Whether the index is on Postgres, and not on SQLite.
+    pub fn is_on_postgres(&self) -> bool {
+        self.context.index.is_shared()
+    }
+
+    /// Whether a bucket has the content, and not the index.
+    pub fn has_bucket(&self) -> bool {
+        !self.context.has_content_in_index
+    }
+
     async fn index_health(&self) -> StoreHealth {
         if let Err(error) = self.context.index.check().await {
             tracing::warn!(error = %error, "engine.readiness: the index cannot serve");

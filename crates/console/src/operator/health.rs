@@ -28,6 +28,8 @@ enum Level {
     Bad,
     Look,
     Good,
+    /// A choice of the operator.
+    Unused,
 }
 
 impl Level {
@@ -36,6 +38,7 @@ impl Level {
             Self::Good => "good",
             Self::Look => "look",
             Self::Bad => "bad",
+            Self::Unused => "unused",
         }
     }
 
@@ -44,6 +47,7 @@ impl Level {
             Self::Good => "OK",
             Self::Look => "Look at it",
             Self::Bad => "Failing",
+            Self::Unused => "Not in use",
         }
     }
 }
@@ -76,6 +80,17 @@ const fn advice(health: StoreHealth) -> &'static str {
         StoreHealth::DiskFull => {
             "Its disk is full: reads work, writes fail (status 507). Make room on the disk."
         }
+    }
+}
+
+/// What a store is, or why it cannot be used.
+const fn state_of(health: StoreHealth, kind: &'static str) -> &'static str {
+    match health {
+        StoreHealth::Ok => kind,
+        StoreHealth::Unavailable => "no answer",
+        StoreHealth::AccessDenied => "access denied",
+        StoreHealth::Misconfigured => "wrong settings",
+        StoreHealth::DiskFull => "disk full",
     }
 }
 
@@ -113,7 +128,7 @@ impl Readings {
     }
 }
 
-fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
+fn of_backends(engine: &Engine, readiness: Readiness, readings: &Readings) -> Vec<Light> {
     let (index, blobs) = (readiness.index, readiness.blobs);
     let in_use = readings.sum("keepsake_index_pool_connections", "state=\"in_use\"");
     let limit = readings.all("keepsake_index_pool_limit");
@@ -125,12 +140,6 @@ fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
             "Requests wait for a connection: look for slow statements, or raise `index.max_connections`.",
         ),
     };
-    let calls = "keepsake_blob_call_duration_seconds_count";
-    let failed = readings.all(calls).saturating_sub(readings.sum(calls, "outcome=\"ok\""));
-    let breaker = match readings.all("keepsake_blob_breaker_open") {
-        0 => (Level::Good, "The bucket is used. If the database has the content, there are no calls."),
-        _ => (Level::Bad, "The bucket did not answer. Until it does, requests that need it fail at once."),
-    };
     let (schema, known) = if readiness.has_index() {
         ("fits", (Level::Good, "The tables of the database fit this version of the server."))
     } else {
@@ -138,14 +147,29 @@ fn of_backends(readiness: Readiness, readings: &Readings) -> [Light; 5] {
         ("unknown", (Level::Bad, unknown))
     };
     let connections = format!("{in_use} of {limit} in use, {} waiting", words::count(waiting));
-    let failed = format!("{} failed since the start", words::count(failed));
-    [
-        Light::new("Database", index.name(), (level_of(index), advice(index))),
+    let health = &engine.health;
+    let database = if health.is_on_postgres() { "Postgres" } else { "SQLite" };
+    let content = if health.has_bucket() { "bucket" } else { "in the database" };
+    let mut lights = vec![
+        Light::new("Database", state_of(index, database), (level_of(index), advice(index))),
         Light::new("Schema", schema, known),
         Light::new("Database connections", connections, waits),
-        Light::new("Content storage", blobs.name(), (level_of(blobs), advice(blobs))),
-        Light::new("Calls to the bucket", failed, breaker),
-    ]
+        Light::new("Content storage", state_of(blobs, content), (level_of(blobs), advice(blobs))),
+    ];
+    if health.has_bucket() {
+        lights.push(of_bucket(readings));
+    }
+    lights
+}
+
+fn of_bucket(readings: &Readings) -> Light {
+    let calls = "keepsake_blob_call_duration_seconds_count";
+    let failed = readings.all(calls).saturating_sub(readings.sum(calls, "outcome=\"ok\""));
+    let breaker = match readings.all("keepsake_blob_breaker_open") {
+        0 => (Level::Good, "Calls are sent to the bucket."),
+        _ => (Level::Bad, "The bucket did not answer. Until it does, requests that need it fail at once."),
+    };
+    Light::new("Calls to the bucket", format!("{} failed since the start", words::count(failed)), breaker)
 }
 
 fn of_replicas(engine: &Engine, readiness: Readiness, readings: &Readings) -> [Light; 3] {
@@ -202,11 +226,14 @@ async fn of_work(engine: &Engine, readings: &Readings) -> [Light; 4] {
             (model.to_string(), (Level::Good, "Memories are found by words and by meaning.".to_owned()))
         }
         Err(reason) => {
-            let level = if reason == MeaningReason::Off { Level::Good } else { Level::Look };
+            let is_choice = matches!(reason, MeaningReason::Off | MeaningReason::NotInstalled);
+            let level = if is_choice { Level::Unused } else { Level::Look };
             let why = reason.in_words();
             let words = match reason {
                 MeaningReason::NotInstalled => {
-                    format!("Because {why}. Install it with `keepsake model install`.")
+                    format!(
+                        "Because {why}. To search by meaning, too, install it with `keepsake model install`."
+                    )
                 }
                 MeaningReason::Timeout | MeaningReason::Failed => {
                     format!("At the last search, {why}. The server's log says more.")
@@ -241,7 +268,7 @@ pub(super) async fn show(
     let engine = &caller.engine;
     let readiness = engine.health.check().await;
     let readings = Readings::of(&exposition.text().unwrap_or_default());
-    let mut lights = Vec::from(of_backends(readiness, &readings));
+    let mut lights = of_backends(engine, readiness, &readings);
     lights.extend(of_replicas(engine, readiness, &readings));
     lights.extend(of_work(engine, &readings).await);
     lights.sort_by_key(|light| light.level);
