@@ -158,17 +158,17 @@ pub fn parse_limit(name: &str, text: &str) -> Result<u64, String> {
 /// Workers check a job more often than it runs, so it runs at the first trigger of
 /// each period. `pattern` has six cron fields, seconds first.
 pub fn schedule(pattern: &str, period_seconds: u64) -> String {
-    let first_minute = pattern
-        .split(' ')
-        .nth(1)
-        .and_then(|field| field.split('/').next())
-        .and_then(|minute| minute.parse::<u8>().ok());
-    match (period_seconds, first_minute) {
+    match (period_seconds, first_minute(pattern)) {
         (60, _) => "every minute".to_owned(),
         (3_600, Some(minute)) => format!("hourly at minute {minute}"),
         (86_400, Some(minute)) => format!("daily at 00:{minute:02} UTC"),
         _ => format!("every {}", period(period_seconds)),
     }
+}
+
+/// The first minute of an hour or a day in which the schedule of a job triggers it.
+pub fn first_minute(pattern: &str) -> Option<u8> {
+    pattern.split(' ').nth(1)?.split('/').next()?.parse().ok()
 }
 
 #[cfg(test)]

@@ -7,14 +7,14 @@ use askama::Template;
 use keepsake_core::{Timestamp, words};
 use keepsake_engine::JobState;
 use keepsake_index::{Auditor, JobRun, RunReason, RunStatus, RunTally};
-use serde_json::Value;
+use serde_json::{Number, Value};
 
 use super::Operator;
 use crate::frame::{Done, Frame};
 use crate::page::{PageResult, Refusal, done, page};
 use crate::path::{JobName, Path};
 use crate::request::{Caller, Form, Pager};
-use crate::text::markup::{Markup, encoded};
+use crate::text::markup::{Markup, encoded, to_the_second};
 use crate::text::timeline::{Part, Timeline, time_of};
 
 const PER_PAGE: u64 = 50;
@@ -84,6 +84,18 @@ fn purpose_of(job: &str) -> &'static str {
     }
 }
 
+/// What precedes the time of the next run. A run that a day or an hour misses follows at the next trigger.
+fn next_label(job: &JobState) -> &'static str {
+    let period_micros = i64::try_from(job.period_seconds).unwrap_or(i64::MAX).saturating_mul(1_000_000);
+    let minute = job.next_run_at.as_micros().rem_euclid(period_micros.max(1)) / 60_000_000;
+    let is_late = words::first_minute(job.schedule).is_some_and(|first| minute > i64::from(first));
+    match job.period_seconds {
+        86_400 if is_late => "today's run is due",
+        3_600 if is_late => "this hour's run is due",
+        _ => "next",
+    }
+}
+
 /// How long a run took; empty until it ends.
 fn took(run: &JobRun) -> String {
     run.ended_at.map_or_else(String::new, |ended_at| {
@@ -116,15 +128,26 @@ fn describe(outer: &str, counts: &Value, parts: &mut Vec<String>) {
             Value::Null | Value::Bool(false) => {}
             Value::Bool(true) => parts.push(name),
             Value::Number(number) if number.as_u64() == Some(0) => {}
-            Value::Number(number) => parts.push(format!("{name} {number}")),
-            Value::String(text) => parts.push(format!("{name} {text}")),
+            Value::Number(number) => parts.push(format!("{name}: {}", number_of(&name, number))),
+            Value::String(text) => {
+                let time = Timestamp::parse(text).filter(|_| text.contains('T')).map(to_the_second);
+                parts.push(format!("{name}: {}", time.unwrap_or_else(|| text.clone())));
+            }
             Value::Array(items) if items.is_empty() => {}
             Value::Array(items) => {
                 let text = |item: &Value| item.as_str().map_or_else(|| item.to_string(), str::to_owned);
-                parts.push(format!("{name} {}", items.iter().map(text).collect::<Vec<_>>().join(" ")));
+                parts.push(format!("{name}: {}", items.iter().map(text).collect::<Vec<_>>().join(" ")));
             }
             Value::Object(_) => describe(&format!("{name} "), value, parts),
         }
+    }
+}
+
+fn number_of(name: &str, number: &Number) -> String {
+    match number.as_u64() {
+        Some(bytes) if name.ends_with("bytes") => words::bytes(bytes),
+        Some(count) => words::count(count),
+        None => number.to_string(),
     }
 }
 
@@ -299,7 +322,8 @@ mod tests {
     fn counts_are_shown_in_words() {
         let counts =
             json!({"drifted": ["a", "b"], "is_stalled": false, "lost_heads": 0, "totals": {"old_runs": 2}});
-        assert_eq!(described(&counts), "drifted a b, totals old runs 2");
-        assert_eq!(described(&json!({"drifted": []})), "nothing to do");
+        assert_eq!(described(&counts), "drifted: a b, totals old runs: 2");
+        let time = described(&json!({"drifted": [], "read_through": "2026-11-30T10:13:50.122536Z"}));
+        assert_eq!(time, "read through: 2026-11-30 10:13:50 UTC");
     }
 }

@@ -131,11 +131,15 @@ pub(crate) fn name_of(path: &str) -> Markup {
 
 /// A time in relation to `now`, with the exact time on hover.
 pub(crate) fn time(at: Timestamp, now: Timestamp) -> Markup {
-    let exact = at.to_rfc3339();
-    // To the second: `2026-01-31 09:30:00 UTC`.
-    let shown = format!("{} {} UTC", &exact[..10], &exact[11..19]);
+    let (exact, shown) = (at.to_rfc3339(), to_the_second(at));
     let relative = relative(at, now);
     Markup(format!("<time datetime=\"{exact}\" title=\"{shown}\">{relative}</time>"))
+}
+
+/// A time as a text: `2026-01-31 09:30:00 UTC`.
+pub(crate) fn to_the_second(at: Timestamp) -> String {
+    let exact = at.to_rfc3339();
+    format!("{} {} UTC", &exact[..10], &exact[11..19])
 }
 
 /// `none` is shown where there is no time.
