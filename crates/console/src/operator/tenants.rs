@@ -70,6 +70,10 @@ struct TenantsPage {
     heads: Vec<Head>,
     pager: Pager,
     name: String,
+    /// The name of the chosen status; empty: all.
+    status: &'static str,
+    /// The number of all tenants that the page's filter finds; `None`: there are further pages.
+    total: Option<u64>,
     /// The name of the order in the address.
     order: &'static str,
     is_searched_in_part: bool,
@@ -78,38 +82,53 @@ struct TenantsPage {
 pub(super) async fn list(caller: Caller<Operator>) -> PageResult {
     let fields = &caller.query;
     let name = fields.filled("name").unwrap_or_default().to_owned();
-    let found = find(&caller, &name).await?;
+    let status = fields.filled("status").and_then(TenantStatus::parse);
+    let status_name = status.map(TenantStatus::name).unwrap_or_default();
+    let found = find(&caller, &name, status).await?;
     let ids: Vec<_> = found.items.iter().map(|tenant| tenant.tenant_id).collect();
     let summaries = caller.engine.tenants.summaries(&ids, DAYS).await?;
     let chosen = ORDERS.into_iter().find(|(_, named, _)| Some(*named) == fields.filled("order"));
     let (order, order_name, _) = chosen.unwrap_or(ORDERS[0]);
     let head = |(of, named, label): (Order, &str, &'static str)| Head {
         label,
-        href: format!("?name={}&order={named}&page={}", encoded(&name), encoded(fields.text("page"))),
+        href: format!(
+            "?name={}&status={status_name}&order={named}&page={}",
+            encoded(&name),
+            encoded(fields.text("page"))
+        ),
         is_current: of == order,
         is_number: of != Order::Created,
     };
+    let is_all = found.next.is_none() && !fields.is_on("page");
     page(&TenantsPage {
         frame: caller.frame("Tenants"),
+        total: is_all.then_some(found.items.len() as u64),
         rows: sorted(found.items, &summaries, order),
         heads: ORDERS.map(head).into(),
-        is_searched_in_part: !name.is_empty() && found.next.is_some(),
+        is_searched_in_part: (!name.is_empty() || status.is_some()) && found.next.is_some(),
         pager: fields.pager(found.next),
         name,
+        status: status_name,
         order: order_name,
     })
 }
 
-/// The newest tenants after those of the page before; with a name, those with it.
-async fn find(caller: &Caller<Operator>, name: &str) -> Result<Page<Tenant>, Refusal> {
+/// The newest tenants after those of the page before; with a name or a status, those with it.
+async fn find(
+    caller: &Caller<Operator>,
+    name: &str,
+    status: Option<TenantStatus>,
+) -> Result<Page<Tenant>, Refusal> {
     let tenants = &caller.engine.tenants;
     let mut asked = caller.query.page(PER_PAGE);
-    if name.is_empty() {
+    if name.is_empty() && status.is_none() {
         return Ok(tenants.list(None, &asked).await?);
     }
+    let has_status = |tenant: &Tenant| status.is_none_or(|status| tenant.status == status);
     // However many tenants there are.
-    if asked.page.is_none() {
-        let named = tenants.list(Some(name), &asked).await?;
+    if asked.page.is_none() && !name.is_empty() {
+        let mut named = tenants.list(Some(name), &asked).await?;
+        named.items.retain(has_status);
         if !named.items.is_empty() {
             return Ok(named);
         }
@@ -118,7 +137,8 @@ async fn find(caller: &Caller<Operator>, name: &str) -> Result<Page<Tenant>, Ref
     let mut found = Page { items: Vec::new(), next: None };
     for _ in 0..MAX_SEARCHED_PAGES {
         let part = tenants.list(None, &asked).await?;
-        found.items.extend(part.items.into_iter().filter(|tenant| is_called(tenant, &wanted)));
+        let fits = |tenant: &Tenant| is_called(tenant, &wanted) && has_status(tenant);
+        found.items.extend(part.items.into_iter().filter(fits));
         found.next = part.next;
         if found.next.is_none() || found.items.len() as u64 >= PER_PAGE {
             break;
