@@ -24,7 +24,7 @@ use crate::text::markup::{self, Markup, encoded, id, id_link};
 const PER_PAGE: u64 = 100;
 /// Keys or tenants whose names are looked up for one page.
 const MAX_NAMES: u64 = 100;
-/// What the operator does to a tenant.
+/// Actions of the operator on a tenant.
 const OF_TENANTS: [AuditAction; 7] = [
     AuditAction::TenantCreated,
     AuditAction::TenantUpdated,

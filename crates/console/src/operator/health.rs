@@ -83,7 +83,7 @@ const fn advice(health: StoreHealth) -> &'static str {
     }
 }
 
-/// What a store is, or why it cannot be used.
+/// The kind of a store, or the reason why it cannot be used.
 const fn state_of(health: StoreHealth, kind: &'static str) -> &'static str {
     match health {
         StoreHealth::Ok => kind,

@@ -323,7 +323,8 @@ mod tests {
         let counts =
             json!({"drifted": ["a", "b"], "is_stalled": false, "lost_heads": 0, "totals": {"old_runs": 2}});
         assert_eq!(described(&counts), "drifted: a b, totals old runs: 2");
-        let time = described(&json!({"drifted": [], "read_through": "2026-11-30T10:13:50.122536Z"}));
-        assert_eq!(time, "read through: 2026-11-30 10:13:50 UTC");
+        let [none, time] =
+            [json!({"a": []}), json!({"a": "2026-11-30T10:13:50.1Z"})].map(|it| described(&it));
+        assert_eq!((none.as_str(), time.as_str()), ("nothing to do", "a: 2026-11-30 10:13:50 UTC"));
     }
 }

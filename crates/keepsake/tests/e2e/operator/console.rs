@@ -19,12 +19,7 @@ async fn limits_are_changed_as_by_the_api_and_taken_back() {
     let own = async |name: &str| operator.get(&api).await["limits"][name].clone();
     let before = own("stores_per_tenant").await;
     let page = browser.open(&path).await;
-    let fields = [
-        ("stores_per_tenant", "7"),
-        ("bytes_per_memory", "64KiB"),
-        ("requests_per_second", ""),
-        ("was_requests_per_second", ""),
-    ];
+    let fields = [("stores_per_tenant", "7"), ("bytes_per_memory", "64KiB")];
     let saved = browser.act(&page, &path, &fields).await;
     assert_eq!([own("stores_per_tenant").await, own("bytes_per_memory").await], [7, 65_536]);
     saved.has("name=\"bytes_per_memory\" value=\"64KiB\"");
@@ -72,14 +67,15 @@ async fn limits_are_changed_as_by_the_api_and_taken_back() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
-    let (_deployment, tenant, server, _operator, mut browser) = signed_in().await;
+    let (_deployment, tenant, server, operator, mut browser) = signed_in().await;
     let base = format!("/console/tenants/{}", tenant.id);
     let (_, key_path) = server.client(&tenant).new_key(&["memory:read"]).await;
     let key = format!("{base}/keys/{}", key_path.rsplit('/').next().unwrap());
     for (path, part) in [
-        ("/console/tenants?order=writes", base.as_str()),
         ("/console/tenants?order=writes", "name=\"order\" value=\"writes\""),
-        (&format!("/console/tenants?name={}", tenant.id), &base),
+        (&format!("/console/tenants?name={}&status=active", tenant.id), base.as_str()),
+        (&format!("{base}/keys/new"), &tenant.store_id.to_string()),
+        ("/console/audit?action=job", "No entry fits the filter"),
         (&base, "Show as table"),
         (&format!("{base}/keys"), &key),
         (&format!("{base}/audit?action=api_key.create"), &key),
@@ -88,18 +84,17 @@ async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
     ] {
         browser.open(path).await.has(part);
     }
-    for form in [
-        "/console/tenants/new",
-        &format!("{base}/keys/new"),
-        &format!("{base}/limits"),
-        &format!("{key}/revoke"),
-        &format!("{base}/suspend"),
-        "/console/jobs/sweep-blobs/run",
-    ] {
-        browser.post(form, &[("token", "x"), ("stores_per_tenant", "1")]).await.answered(403);
+    let forms = ["", "/keys/new", "/limits", "/suspend"].map(|end| format!("{base}{end}"));
+    let others = ["/console/tenants/new", "/console/jobs/sweep-blobs/run"].map(str::to_owned);
+    for form in forms.into_iter().chain(others).chain([format!("{key}/revoke")]) {
+        browser.post(&form, &[("token", "x"), ("stores_per_tenant", "1")]).await.answered(403);
     }
     let page = browser.open(&key).await;
     browser.act(&page, &format!("{key}/revoke"), &[]).await.has("revoked</span>");
+    operator.send(Method::DELETE, &format!("/admin/v1/tenants/{}", tenant.id), None).await;
+    browser.open(&base).await.has("id=\"deletion\"");
+    browser.cookies.clear();
+    browser.submit(&page, &format!("{base}/suspend"), &[]).await.answered(401).has("action was not done");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,6 +111,9 @@ async fn operator_makes_a_tenant_and_its_first_key_once() {
         browser.act(&form, new, &typed("Acme")).await.has(&path);
     }
     browser.submit(&form, new, &typed("Other")).await.answered(400).has("sent before");
+    let changed = [("was_name", "Acme"), ("name", "Acme 2"), ("external_id", "acme 1")];
+    let changed = browser.act(&form, &format!("/console/tenants/{id}"), &changed).await;
+    says(&changed.text, &["<bdi>Acme 2</bdi>", "name=\"external_id\" maxlength=\"255\" value=\"acme 1\""]);
     let other = browser.open(new).await.field("once");
     let other = [("once", other.as_str()), ("name", "Other"), ("external_id", "acme 1")];
     let taken = browser.submit(&form, new, &other).await.answered(409);
@@ -132,7 +130,7 @@ async fn operator_makes_a_tenant_and_its_first_key_once() {
     browser.submit(&form, &path, &typed("30")).await.answered(200).lacks("id=\"secret\"");
     for audit in ["/console/audit", &format!("/console/tenants/{id}/audit")] {
         let page = browser.open(audit).await;
-        says(&page.text, &["title=\"tenant.create\">created a tenant<", "title=\"api_key.create\">"]);
+        says(&page.text, &["\">created a tenant<", "\"api_key.create\">", &path.replace("new", "apikey_")]);
         let of_tenant = browser.open(&format!("{audit}?action=tenant.create&object={id}&period=1")).await;
         of_tenant.has("title=\"tenant.create\">");
         of_tenant.lacks("title=\"api_key.create\">");
