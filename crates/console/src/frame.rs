@@ -125,14 +125,14 @@ done! {
     LimitsSaved = "limits_saved": "The limits were saved. They take effect within five seconds.";
     TenantSaved = "tenant_saved": "The tenant was saved.";
     NothingChanged = "nothing_changed": "Nothing was changed.";
-    NotDone = "not_done":
+    SignInEnded = "sign_in_ended":
         "You are signed in. The last action was not done, because your sign-in had ended: do it again.";
 }
 
 impl Done {
     /// The colour of the message.
     pub(crate) const fn class(self) -> &'static str {
-        if matches!(self, Self::NotDone) { "warn" } else { "good" }
+        if matches!(self, Self::SignInEnded) { "warn" } else { "good" }
     }
 }
 

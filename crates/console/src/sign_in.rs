@@ -390,19 +390,17 @@ impl CredentialForm {
 
     /// Starts a sign-in, and opens the page that was requested or gives back the refused form.
     async fn accepted(&self, audience: Audience, credential: &str, home: &str) -> PageResult {
-        match RefusedForm::carried_by(&self.fields).filter(RefusedForm::has_text) {
-            Some(refused) => self.give_back(audience, credential, refused).await,
-            None => {
-                let next = self.next(home);
-                let mut response = self.enter(audience, credential, next).await?;
-                if self.fields.is_on(NOT_DONE) {
-                    let path = next.split(['?', '#']).next().unwrap_or_default();
-                    let notice = Notice::new(Done::NotDone, None, path);
-                    self.set_notice(&mut response, &notice.to_cookie(), NOTICE_SECS);
-                }
-                Ok(response)
-            }
+        if let Some(refused) = RefusedForm::carried_by(&self.fields).filter(RefusedForm::has_text) {
+            return self.give_back(audience, credential, refused).await;
         }
+        let next = self.next(home);
+        let mut response = self.enter(audience, credential, next).await?;
+        if self.fields.is_on(NOT_DONE) {
+            let path = next.split(['?', '#']).next().unwrap_or_default();
+            let notice = Notice::new(Done::SignInEnded, None, path);
+            self.set_notice(&mut response, &notice.to_cookie(), NOTICE_SECS);
+        }
+        Ok(response)
     }
 
     /// The form once more, with the problem.
@@ -419,6 +417,7 @@ fn sign_in_path(wanted: &str) -> String {
 
 #[derive(Template)]
 #[template(path = "sign_in.html")]
+#[expect(clippy::struct_excessive_bools, reason = "each flag shows one note")]
 struct SignInPage {
     frame: Frame,
     token: String,
