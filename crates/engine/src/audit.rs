@@ -22,10 +22,7 @@ impl Audit {
         filter: &AuditFilter,
         request: &PageRequest,
     ) -> Result<Page<AuditEntry>, EngineError> {
-        principal.require(Scope::TenantAdmin)?;
-        if principal.is_bound_to_stores() {
-            return Err(EngineError::PermissionDenied(Scope::TenantAdmin));
-        }
+        principal.require_for_all_stores(Scope::TenantAdmin)?;
         let (limit, tenant_id) = (request.limit(false)?, principal.tenant_id);
         let identity = query_of(b"audit", tenant_id.uuid(), filter);
         let cursors = &self.context.cursors;

@@ -130,6 +130,12 @@ impl Principal {
         if self.scopes.contains(&scope) { Ok(()) } else { Err(EngineError::PermissionDenied(scope)) }
     }
 
+    /// Refuses a credential that is bound to stores, too.
+    pub fn require_for_all_stores(&self, scope: Scope) -> Result<(), EngineError> {
+        self.require(scope)?;
+        if self.is_bound_to_stores() { Err(EngineError::PermissionDenied(scope)) } else { Ok(()) }
+    }
+
     /// Checks the scopes of a tool's call.
     pub(crate) fn require_for(&self, is_change: bool, shows_content: bool) -> Result<(), EngineError> {
         if is_change {

@@ -30,10 +30,7 @@ impl Stores {
         draft: StoreDraft,
         idempotency: Option<Idempotency>,
     ) -> Result<Store, EngineError> {
-        principal.require(Scope::StoresAdmin)?;
-        if principal.is_bound_to_stores() {
-            return Err(EngineError::PermissionDenied(Scope::StoresAdmin));
-        }
+        principal.require_for_all_stores(Scope::StoresAdmin)?;
         let (stores, principal) = (self.clone(), Arc::clone(principal));
         let audited = self.context.audited_by(&principal);
         self.context

@@ -75,6 +75,7 @@ struct AuditPage {
     choices: [ChoiceField; 2],
     actions: Vec<ActionChoice>,
     query: Fields,
+    is_filtered: bool,
     problem: Problem,
 }
 
@@ -120,6 +121,7 @@ pub(crate) fn resolved_filter(
 }
 
 pub(super) async fn list(mut caller: Caller) -> PageResult {
+    caller.principal.require_for_all_stores(Scope::TenantAdmin)?;
     // Without the right to see stores, ids are shown.
     let stores = if caller.may(Scope::MemoryRead) {
         StoreChoices::of(&caller, true).await?
@@ -129,15 +131,14 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
     let mut actors = Choices::authors(&caller, None).await;
     let objects = Choices::objects(&caller, &stores).await;
     let now = caller.engine.now();
-    let (found, problem) = match resolved_filter(&mut caller.query, &actors, &objects, None, now) {
+    let resolved = resolved_filter(&mut caller.query, &actors, &objects, None, now);
+    let is_filtered = resolved.as_ref().is_ok_and(|filter| *filter != AuditFilter::default());
+    let (found, problem) = match resolved {
         Ok(filter) => {
             let asked = caller.query.page(PER_PAGE);
             (caller.engine.audit.list(&caller.principal, &filter, &asked).await?, Problem::default())
         }
-        Err(refusal) => {
-            caller.principal.require(Scope::TenantAdmin)?;
-            (Page { items: Vec::new(), next: None }, Problem::of(refusal)?)
-        }
+        Err(refusal) => (Page { items: Vec::new(), next: None }, Problem::of(refusal)?),
     };
     let named: Vec<_> = found.items.iter().filter_map(actor_in).collect();
     let by: Vec<_> = found.items.iter().filter_map(|entry| entry.actor.actor()).collect();
@@ -155,6 +156,7 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
         ],
         actions: actions_of_tenant(),
         query: caller.query,
+        is_filtered,
         problem,
     };
     page_with(shown.problem.status(), &shown)

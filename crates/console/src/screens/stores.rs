@@ -88,7 +88,7 @@ async fn shown(caller: &Caller) -> Result<StoresPage, Refusal> {
 }
 
 pub(super) fn may_create_stores(caller: &Caller) -> bool {
-    caller.may(Scope::StoresAdmin) && !caller.principal.is_bound_to_stores()
+    caller.principal.require_for_all_stores(Scope::StoresAdmin).is_ok()
 }
 
 pub(super) fn is_called(store: &Store, wanted: &str) -> bool {

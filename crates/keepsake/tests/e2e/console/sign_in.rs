@@ -48,7 +48,7 @@ async fn console_is_limited_to_the_keys_scopes_and_stores() {
     stores.lacks("/console/audit");
     let palette = format!("/console/palette?q={store}&store={store}");
     browser.open(&palette).await.has(&store);
-    for page in ["keys", "audit", "erasures", "audit/export"] {
+    for page in ["keys", "audit", "audit?from=x", "erasures", "audit/export"] {
         browser.get(&format!("/console/{page}")).await.answered(403);
     }
     let new = [("path", "/x.md"), ("content", "x"), ("once", "1")];
