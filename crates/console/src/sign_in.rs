@@ -395,8 +395,9 @@ impl CredentialForm {
         }
         let next = self.next(home);
         let mut response = self.enter(audience, credential, next).await?;
-        if self.fields.is_on(NOT_DONE) {
-            let path = next.split(['?', '#']).next().unwrap_or_default();
+        let path = next.split(['?', '#']).next().unwrap_or_default();
+        // A semicolon would add an attribute to the cookie; no page has one in its path.
+        if self.fields.is_on(NOT_DONE) && !path.contains(';') {
             let notice = Notice::new(Done::SignInEnded, None, path);
             self.set_notice(&mut response, &notice.to_cookie(), NOTICE_SECS);
         }

@@ -40,7 +40,7 @@ fn group_of(name: &str) -> &'static str {
 fn meaning_of_zero(name: &str) -> &'static str {
     match name {
         "requests_per_second" | "request_burst" => "every request is refused",
-        "audit_entries_per_day" => "changes that the audit lists are refused",
+        "audit_entries_per_day" => "changes that the audit lists are refused, unless they end something",
         "version_age_secs" | "versions_per_memory" => "no limit",
         "version_retention_secs" => "deleted at the next run of the job expire-versions",
         "read_retention_secs" => "readers are not recorded",
