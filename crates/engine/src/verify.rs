@@ -1,6 +1,6 @@
 //! Verifies that index and blob store are consistent: every row can be read,
-//! every blob that a row names exists and matches the row, and every counter
-//! matches a recount, and the master key opens the secrets. Changes nothing.
+//! every blob that a row names exists and matches the row, every counter
+//! matches a recount, and the master keys open the secrets. Changes nothing.
 
 use std::collections::{HashMap, HashSet};
 

@@ -408,7 +408,8 @@ impl PastState {
 }
 
 impl UndoneMemory {
-    /// `to` is the sequence number of the version before those that are taken back.
+    /// The version with the number `to`, the one before those that are taken back, comes back unless somebody
+    /// changed the memory later.
     fn going_back_to(self, to: Option<i64>, is_changed_later: bool) -> MemoryToUndo {
         if is_changed_later { (Self { then: PastState::ChangedLater, ..self }, None) } else { (self, to) }
     }

@@ -235,7 +235,7 @@ impl Printer {
         }
     }
 
-    /// A time relative to now: `3 minutes ago`, `just now`, or of a time that comes `now`, `in 2 days`.
+    /// A time relative to now: `3 minutes ago`, `just now`, `in 2 days`; `now` if it comes within a second.
     pub(crate) fn relative(&self, time: &str) -> String {
         let Ok(time) = time.parse::<Timestamp>() else {
             return printable(time);

@@ -38,7 +38,7 @@ fn every_key_is_read_from_a_file() {
     assert_eq!((endpoint.dimensions, endpoint.key.as_ref().unwrap().expose_secret()), (384, "key-hunter2"));
     assert_eq!(settings.engine.audit_retention, Duration::from_hours(90 * 24));
     assert_eq!(settings.log.format, LogFormat::Json);
-    assert_eq!(settings.log.filter, "keepsake=debug,info");
+    assert_eq!(settings.log.filter, "keepsake=debug,hyper=warn,tower_http::trace,[span],info");
 }
 
 #[test]

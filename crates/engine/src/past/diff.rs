@@ -27,7 +27,7 @@ use paths::PathComparison;
 /// Memories that are read at once.
 const BATCH: u32 = 1_000;
 /// Memory of a difference, besides its paths.
-const DIFFERENCE_BYTES: usize = 384;
+const DIFFERENCE_BYTES: usize = 464;
 /// The lines of larger contents are not counted.
 const MAX_COUNTED_BYTES: u64 = 1 << 20;
 /// A page ends after comparisons with this product of the numbers of lines.

@@ -122,7 +122,7 @@ pub struct MemoryDeletion {
     #[schema(value_type = Option<VersionActor>, required)]
     pub deleted_by: Option<Actor>,
     /// From then on, a job removes the memory with its versions.
-    // As it is read: when it was deleted.
+    // The index answers the time of the deletion, and the engine adds the tenant's period.
     pub restorable_until: Timestamp,
     /// The place of the deletion among the changes of the store.
     #[serde(skip)]

@@ -123,7 +123,8 @@ impl Source {
         Ok((Self::Store(store), found))
     }
 
-    /// What the source has of an item when it is written. A reason follows the path.
+    /// The source's content of an item when it is written. The reason why it is unusable follows the item's
+    /// path in a report.
     pub(super) async fn content(&self, item: &SourceMemory) -> Result<ReadMemory<String>> {
         let (store, id) = match (self, &item.origin) {
             (Self::Store(store), ContentOrigin::Memory(id)) => (store, id),

@@ -139,14 +139,14 @@ pub(crate) async fn restore(args: RestoreArgs) -> Result<()> {
     if contents.contents_elsewhere > 0 {
         notice(&contents_are_elsewhere(&contents, &settings, "it must hold what the database names"));
     }
+    notice(
+        "keys revoked since the backup work again, and memories erased since then are back: docs/operations.md#restore",
+    );
     let secrets = SqliteIndex::secrets_in_file(database).await;
     let secrets = secrets.map_err(of_index(format!("{} cannot be read", database.display())))?;
     if let Err(error) = open_secrets(&settings, &secrets) {
         notice(&format!("secrets.master_key: a server with this configuration would not start: {error}"));
     }
-    notice(
-        "keys revoked since the backup work again, and memories erased since then are back: docs/operations.md#restore",
-    );
     Ok(())
 }
 
