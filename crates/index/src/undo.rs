@@ -408,7 +408,7 @@ impl PastState {
 }
 
 impl UndoneMemory {
-    /// The version with the number `to`, the one before those that are taken back, comes back unless somebody
+    /// The version with the number `to`, before those that are taken back, comes back unless somebody
     /// changed the memory later.
     fn going_back_to(self, to: Option<i64>, is_changed_later: bool) -> MemoryToUndo {
         if is_changed_later { (Self { then: PastState::ChangedLater, ..self }, None) } else { (self, to) }
