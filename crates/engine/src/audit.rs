@@ -66,13 +66,13 @@ impl Audit {
 
 /// The listing that a cursor belongs to.
 fn query_of(name: &[u8], tenant: Uuid, filter: &AuditFilter) -> Query {
+    let action = filter.action.map(AuditAction::name).or(filter.of_operator.map(OperatorActions::name));
     Query::of(&[
         name,
         tenant.as_bytes(),
         time_text(filter.created_from).as_bytes(),
         time_text(filter.created_to).as_bytes(),
-        filter.action.map_or("", AuditAction::name).as_bytes(),
-        filter.of_operator.map_or("", OperatorActions::name).as_bytes(),
+        action.unwrap_or_default().as_bytes(),
         filter.actor_id.as_deref().unwrap_or_default().as_bytes(),
         filter.object_id.unwrap_or_default().as_bytes(),
     ])
