@@ -17,7 +17,7 @@ use uuid::Uuid;
 use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Idempotency, MemoryTarget, Operation};
 use crate::numbers::signed;
 
-pub(crate) use document::{CommitDocument, directory_of};
+pub(crate) use document::directory_of;
 
 /// If a version's time is further ahead of the clock than this, the clock was ahead when
 /// the version was written, and has been set back since.
@@ -170,12 +170,11 @@ impl Commit {
 
     /// Bytes of new contents and search terms.
     pub(crate) fn bytes(&self) -> usize {
-        let changed = self.changes.iter().filter_map(|change| change.after.as_ref());
-        let bytes = changed.map(|after| {
-            let content = after.new.as_ref().map_or(0, |content| content.as_str().len());
-            content + after.search.as_ref().map_or(0, |row| row.terms.len())
-        });
-        bytes.sum()
+        self.parts().map(<[u8]>::len).sum()
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.changes.iter().flat_map(CommitChange::parts).flatten()
     }
 }
 
@@ -215,6 +214,14 @@ impl CommitChange {
     pub fn path(&self) -> Option<&MemoryPath> {
         let after = self.after.as_ref().map(|after| &after.path);
         after.or_else(|| self.from.head().map(|before| &before.path))
+    }
+
+    /// A new content that the index stores, and the search terms.
+    fn parts(&self) -> [Option<&[u8]>; 2] {
+        let after = self.after.as_ref();
+        let content = after.and_then(|after| after.new.as_ref());
+        let terms = after.and_then(|after| after.search.as_ref());
+        [content.map(|content| content.as_str().as_bytes()), terms.map(|row| row.terms.as_slice())]
     }
 }
 

@@ -10,44 +10,37 @@ use serde_json::{Value, json};
 use super::{Commit, CommitChange, CommitPlan, DirectoryDelta, KeptMemory, Origin};
 use crate::numbers::{hex, hex_of};
 
-#[derive(Debug)]
-pub(crate) struct CommitDocument {
-    pub(crate) json: Value,
-    /// The new contents that the index stores, and the search terms, one after the other.
-    pub(crate) bytes: Vec<u8>,
-}
-
-impl CommitDocument {
-    pub(crate) fn of(commit: &Commit, plan: &CommitPlan) -> Self {
-        let mut bytes = Vec::with_capacity(commit.bytes());
-        let changes = commit.changes.iter().filter_map(|change| change_of(change, &mut bytes));
-        let changes: Vec<_> = changes.collect();
-        let (call, guard, actor) = (&commit.idempotency, &commit.guard, &commit.actor);
-        let path_guard = commit.path_guard.as_ref();
+impl Commit {
+    /// The document; its changes say where in [`Self::contents`] their parts are.
+    pub(crate) fn document(&self, plan: &CommitPlan) -> Value {
+        let mut end = 0;
+        let changes: Vec<_> = self.changes.iter().filter_map(|change| change_of(change, &mut end)).collect();
+        let (call, guard, actor) = (&self.idempotency, &self.guard, &self.actor);
+        let path_guard = self.path_guard.as_ref();
         let directories = plan.directories.iter();
-        let document = json!({
-            "now": commit.now.as_micros(),
+        present(json!({
+            "now": self.now.as_micros(),
             "actor_type": actor.as_ref().map(Actor::kind),
             "actor_id": actor.as_ref().map(Actor::id),
-            "replica": hex(commit.replica),
-            "memory_limit": commit.memory_limit.min(i64::MAX as u64),
-            "byte_limit": commit.byte_limit.min(i64::MAX as u64),
+            "replica": hex(self.replica),
+            "memory_limit": self.memory_limit.min(i64::MAX as u64),
+            "byte_limit": self.byte_limit.min(i64::MAX as u64),
             // The idempotency key, the hash of the request, and the time through which
             // records are expired.
             "scope": call.map(|call| hex_of(&call.scope_sha256)),
             "request": call.map(|call| hex_of(&call.request_sha256)),
             "since": call.map(|call| call.since.as_micros()),
-            "results": commit.results,
+            "results": self.results,
             "guard_directory": guard.as_ref().map(|guard| guard.directory.as_str()),
             "guard_files": guard.as_ref().map(|guard| guard.files),
             "guard_path": path_guard.map(|guard| guard.path.as_str()),
             // Absent: no memory is at the path.
             "guard_version": path_guard.and_then(|guard| guard.version_id).map(|version_id| hex(version_id.uuid())),
-            "purge_epoch": commit.purge_epoch,
-            "seq": commit.seq,
-            "policy": commit.policy.map(SensitiveDataPolicy::name),
+            "purge_epoch": self.purge_epoch,
+            "seq": self.seq,
+            "policy": self.policy.map(SensitiveDataPolicy::name),
             // Whether the commit does more than delete memories.
-            "adds": commit.adds(),
+            "adds": self.adds(),
             "count_delta": plan.count_delta,
             "byte_delta": plan.byte_delta,
             "version_bytes": plan.version_bytes,
@@ -62,9 +55,13 @@ impl CommitDocument {
             // Absent, unless a change leaves the counts of directories as they are.
             "touched": some(plan.touched_directories.iter().map(|path| Value::from(path.as_str())).collect()),
             "changes": changes,
-            "kept": commit.kept.iter().map(kept_of).collect::<Vec<_>>(),
-        });
-        Self { json: present(document), bytes }
+            "kept": self.kept.iter().map(kept_of).collect::<Vec<_>>(),
+        }))
+    }
+
+    /// The new contents that the index stores, and the search terms, one after the other.
+    pub(crate) fn contents(&self) -> Vec<u8> {
+        self.parts().collect::<Vec<_>>().concat()
     }
 }
 
@@ -85,19 +82,18 @@ fn replaced_of((directory, files): &(DirPath, u64)) -> Value {
     json!({ "path": directory.as_str(), "files": files })
 }
 
-fn change_of(change: &CommitChange, bytes: &mut Vec<u8>) -> Option<Value> {
+/// `end`: where the parts of the previous changes end, and afterwards those of this change.
+fn change_of(change: &CommitChange, end: &mut usize) -> Option<Value> {
     let path = change.path()?;
     let after = change.after.as_ref();
     let stored = after.map(|after| after.content);
-    let content = after.and_then(|after| after.new.as_ref());
     let terms = after.and_then(|after| after.search.as_ref());
     // The first byte is number 1.
-    let mut append = |part: &[u8]| {
-        bytes.extend_from_slice(part);
-        (bytes.len() - part.len() + 1, part.len())
-    };
-    let content = content.map(|content| append(content.as_str().as_bytes()));
-    let terms_at = terms.map(|row| append(&row.terms));
+    let [content, terms_at] = change.parts().map(|part| {
+        let (from, count) = (*end + 1, part?.len());
+        *end += count;
+        Some((from, count))
+    });
     Some(present(json!({
         "op": change.operation().name(),
         "memory": hex(change.memory_id.uuid()),

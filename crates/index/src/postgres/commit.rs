@@ -8,7 +8,7 @@ use serde_json::Value;
 use sqlx::types::Json;
 
 use crate::IndexError;
-use crate::commit::{Commit, CommitDocument, CommitOutcome, CommitPlan};
+use crate::commit::{Commit, CommitOutcome, CommitPlan};
 use crate::database::{Batching, CommitResult, Database, Role, TenantCommit, Tx};
 use crate::postgres::row::row_of;
 
@@ -77,11 +77,11 @@ async fn commit_one(database: &Database, job: &TenantCommit, batching: Batching)
         return made.into_iter().next().unwrap_or_else(|| Err(unknown_outcome()));
     }
     let (tenant_id, commit) = job;
-    let CommitDocument { json, bytes } = document_of(commit);
+    let parameters = parameters_of(commit);
     let skips_locked = batching == Batching::AcrossStores;
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
     let query = tx.query(COMMIT_ONE).bind((*tenant_id, commit.store_id));
-    let answer: Json<Value> = query.bind((row_of(&json), bytes, skips_locked)).scalar().await?;
+    let answer: Json<Value> = query.bind((parameters, skips_locked)).scalar().await?;
     outcome_of(answer.0)
 }
 
@@ -100,9 +100,8 @@ async fn commit_batch(
         (tenant_id.uuid(), key, commit.store_id.uuid())
     });
     let sorted: Vec<&TenantCommit> = order.iter().map(|&job| &commits[job]).collect();
-    let documents = sorted.iter().map(|(_, commit)| document_of(commit));
-    let (rows, bytes): (Vec<_>, Vec<_>) =
-        documents.map(|document| (row_of(&document.json), document.bytes)).unzip();
+    let parameters = sorted.iter().map(|(_, commit)| parameters_of(commit));
+    let (rows, contents): (Vec<_>, Vec<_>) = parameters.unzip();
     let skips_locked = batching == Batching::AcrossStores;
     // The function sets the tenant of each commit.
     let mut tx = database.write_one("commit_batch", Role::Anonymous).await?;
@@ -116,7 +115,7 @@ async fn commit_batch(
         }
     };
     let query = query.bind_array(sorted.iter().map(|(_, commit)| commit.store_id.uuid()).collect::<Vec<_>>());
-    let answers: Json<Vec<Value>> = query.bind_array(rows).bind_array(bytes).scalar().await?;
+    let answers: Json<Vec<Value>> = query.bind_array(rows).bind_array(contents).scalar().await?;
     if answers.len() != commits.len() {
         return Err(unknown_outcome());
     }
@@ -143,12 +142,12 @@ pub(crate) async fn commit_changes(
     tenant_id: TenantId,
     commit: &Commit,
 ) -> Result<CommitOutcome, IndexError> {
-    let document = document_of(commit);
     let query = tx.query(COMMIT_CHANGES).bind((tenant_id, commit.store_id));
-    let outcome: Json<CommitOutcome> = query.bind((row_of(&document.json), document.bytes)).scalar().await?;
+    let outcome: Json<CommitOutcome> = query.bind(parameters_of(commit)).scalar().await?;
     Ok(outcome.0)
 }
 
-fn document_of(commit: &Commit) -> CommitDocument {
-    CommitDocument::of(commit, &CommitPlan::of(commit))
+/// The document of a commit as a row, and its contents.
+fn parameters_of(commit: &Commit) -> (String, Vec<u8>) {
+    (row_of(&commit.document(&CommitPlan::of(commit))), commit.contents())
 }

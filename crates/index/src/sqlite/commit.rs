@@ -11,7 +11,7 @@ use sqlx::types::Json;
 use sqlx::{AssertSqlSafe, Executor, SqliteConnection};
 
 use crate::IndexError;
-use crate::commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitDocument, CommitOutcome, CommitPlan, directory_of};
+use crate::commit::{CLOCK_AHEAD_AT_MOST, Commit, CommitOutcome, CommitPlan, directory_of};
 use crate::database::{CommitResult, Database, Role, TenantCommit, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::Expiry;
@@ -20,7 +20,7 @@ use crate::numbers::unsigned;
 /// The gate's result if the idempotency key was reused with another request.
 const OTHER_REQUEST: i64 = -1;
 
-/// The inputs of the decision, in one query. `$3` is the [`CommitDocument`], which SQLite
+/// The inputs of the decision, in one query. `$3` is the [`Commit::document`], which SQLite
 /// parses once, into its binary form. In place of the earlier call's version, -1 means
 /// that the idempotency key was reused with another request. `CROSS JOIN` makes SQLite keep
 /// this order of the tables, with lookups by the commit's keys; the other order would read
@@ -68,8 +68,8 @@ const MAKE: &str = "INSERT INTO one_commit VALUES ($1, $2, jsonb($3), $4, $5, $6
 /// The number of parameters of [`MAKE`].
 const PARAMETERS: usize = 12;
 
-/// All writes of a commit. `$3` is the [`CommitDocument`] in SQLite's binary form, which is
-/// not parsed again for each statement, and `$4` its bytes. `$5` and
+/// All writes of a commit. `$3` is the [`Commit::document`] in SQLite's binary form, which is
+/// not parsed again for each statement, and `$4` the [`Commit::contents`]. `$5` and
 /// `$6` are the sequence numbers of the last version before and after the commit, `$7` its
 /// time, `$8` and `$9` the changed and the emptied directories. `$10` to `$12` are the
 /// actor's type and id and the replica. They are also in the document, but SQLite would parse
@@ -284,8 +284,7 @@ async fn make(
     ends_with_it: bool,
 ) -> Result<CommitOutcome, IndexError> {
     let plan = CommitPlan::of(commit);
-    let CommitDocument { json, bytes } = CommitDocument::of(commit, &plan);
-    let json = json.to_string();
+    let json = commit.document(&plan).to_string();
     let query = tx.query(GATE).bind((tenant_id, commit.store_id, json.as_str()));
     let gate: Option<GateRow> = query.optional().await?;
     if let (Some(writer), Some(gate)) = (tx.sqlite_writer(), &gate) {
@@ -313,7 +312,7 @@ async fn make(
     let seq = gate.seq + i64::try_from(commit.changes.len()).unwrap_or(i64::MAX);
     let write = tx
         .query(MAKE)
-        .bind((tenant_id, commit.store_id, json, bytes))
+        .bind((tenant_id, commit.store_id, json, commit.contents()))
         .bind((gate.seq, seq, at))
         .bind((moved_rows(&directories), emptied_paths(&directories)))
         .bind((commit.actor.as_ref().map(Actor::kind), commit.actor.as_ref().map(Actor::id), commit.replica));
