@@ -259,10 +259,10 @@ impl Embeddings {
         page: &EmbeddingPage,
         documents: Vec<Document>,
     ) -> Result<EmbeddedDocuments, DocumentError> {
-        let metrics = &self.context.metrics;
+        let (writes, metrics) = (&self.context.writes, &self.context.metrics);
         match &*self.embedder {
             Embedder::Off => Ok(EmbeddedDocuments::default()),
-            Embedder::Embedded(model) => embed_in_background(model, documents, metrics).await,
+            Embedder::Embedded(model) => embed_in_background(model, documents, writes, metrics).await,
             Embedder::Endpoint(endpoint) => {
                 let place = (claim.tenant_id, claim.store_id);
                 self.endpoint.embed(endpoint, (place, page.from), documents, metrics).await

@@ -1,6 +1,8 @@
 //! The meaning of a text, as a model gives it: a direction in a space of some hundred
 //! dimensions.
 
+use pulp::{Arch, NullaryFnOnce};
+
 /// Maximum number of dimensions.
 pub const MAX_DIMENSIONS: usize = 4_096;
 
@@ -107,22 +109,32 @@ pub(crate) fn dot(wide: &[i16], values: &[i8]) -> i32 {
     let (wide, wide_rest) = wide.as_chunks();
     let (values, values_rest) = values.as_chunks();
     let rest = wide_rest.iter().zip(values_rest).map(|(one, other)| i32::from(*one) * i32::from(*other));
-    dot_of_chunks(wide, values) + rest.sum::<i32>()
+    Arch::new().dispatch(DotOfChunks { wide, values }) + rest.sum::<i32>()
 }
 
-/// The compiler makes of two products and their sum, with 16 bits each, one SIMD
-/// instruction for several lanes. It does not if the lanes are iterated, or if the
-/// rest of [`dot`] is in the same function; the sum then takes twice as long.
-#[inline(never)]
-fn dot_of_chunks(wide: &[[i16; 2 * LANES]], values: &[[i8; 2 * LANES]]) -> i32 {
-    let mut sums = [0; LANES];
-    for (one, other) in wide.iter().zip(values) {
-        for lane in 0..LANES {
-            sums[lane] += i32::from(one[lane]) * i32::from(other[lane])
-                + i32::from(one[lane + LANES]) * i32::from(other[lane + LANES]);
+/// The sum of the products of two lists, compiled for each kind of processor.
+struct DotOfChunks<'a> {
+    wide: &'a [[i16; 2 * LANES]],
+    values: &'a [[i8; 2 * LANES]],
+}
+
+impl NullaryFnOnce for DotOfChunks<'_> {
+    type Output = i32;
+
+    /// The compiler makes of two products and their sum, with 16 bits each, one SIMD
+    /// instruction for several lanes. It does not if the lanes are iterated.
+    #[expect(clippy::inline_always, reason = "what is not inlined is compiled for the oldest processor")]
+    #[inline(always)]
+    fn call(self) -> i32 {
+        let mut sums = [0; LANES];
+        for (one, other) in self.wide.iter().zip(self.values) {
+            for lane in 0..LANES {
+                sums[lane] += i32::from(one[lane]) * i32::from(other[lane])
+                    + i32::from(one[lane + LANES]) * i32::from(other[lane + LANES]);
+            }
         }
+        sums.iter().sum()
     }
-    sums.iter().sum()
 }
 
 #[cfg(test)]

@@ -1,16 +1,24 @@
 //! The vectors of contents.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use keepsake_core::{MemoryId, MemoryPath, VersionId};
 use keepsake_embeddings::{EmbeddedModel, EndpointError};
 use keepsake_index::EmbeddingRow;
 use keepsake_search::{Chunk, Embedding, VectorRow, chunks};
 use keepsake_telemetry::{Embedded, Metrics};
+use tokio_util::task::TaskTracker;
 
 use crate::EngineError;
 use crate::compute::{in_background, with_cpu_time};
+
+/// Texts that the model embeds before it may rest: about a tenth of a second.
+const TEXTS_AT_ONCE: usize = 16;
+/// How many times as long as the work before it a rest is, while writes run.
+const REST: u32 = 9;
+/// How long a rest goes on after the last write.
+const REST_STEP: Duration = Duration::from_millis(10);
 
 /// The content of a memory's version, whole or in chunks.
 pub(super) struct Document<C = Arc<str>> {
@@ -93,12 +101,13 @@ impl ChunkedDocument {
 pub(super) async fn embed_in_background(
     model: &Arc<EmbeddedModel>,
     documents: Vec<Document>,
+    writes: &TaskTracker,
     metrics: &Metrics,
 ) -> Result<EmbeddedDocuments, DocumentError> {
-    let (model, metrics) = (Arc::clone(model), metrics.clone());
+    let (model, writes, metrics) = (Arc::clone(model), writes.clone(), metrics.clone());
     let embed = move || {
         let mut bytes = 0;
-        let (done, took) = with_cpu_time(|| embed_here(&model, documents, &mut bytes));
+        let (done, took) = with_cpu_time(|| embed_here(&model, documents, &writes, &mut bytes));
         metrics.embedded(Embedded::Memories, bytes, took);
         done
     };
@@ -109,17 +118,32 @@ pub(super) async fn embed_in_background(
 fn embed_here(
     model: &EmbeddedModel,
     documents: Vec<Document>,
+    writes: &TaskTracker,
     bytes: &mut usize,
 ) -> Result<EmbeddedDocuments, DocumentError> {
     let mut found = EmbeddedDocuments::default();
     for document in documents.into_iter().map(Document::in_chunks) {
         let texts: Vec<_> = document.texts().collect();
-        let vectors = model.embed_documents(&texts, Instant::now());
-        let vectors = vectors.map_err(|missing| DocumentError::Failed(missing.to_string()))?;
-        *bytes += texts.iter().map(|text| text.len()).sum::<usize>();
+        let mut vectors = Vec::with_capacity(texts.len());
+        for texts in texts.chunks(TEXTS_AT_ONCE) {
+            let begun = Instant::now();
+            let embedded = model.embed_documents(texts, begun);
+            vectors.extend(embedded.map_err(|missing| DocumentError::Failed(missing.to_string()))?);
+            *bytes += texts.iter().map(|text| text.len()).sum::<usize>();
+            rest_after(begun.elapsed(), writes);
+        }
         found.add(document, vectors.into_iter().map(Some));
     }
     Ok(found)
+}
+
+/// Leaves the processor to writes, as long as some run. The lowest priority does not: two threads of one core slow each
+/// other down, whatever their priorities.
+fn rest_after(work: Duration, writes: &TaskTracker) {
+    let until = Instant::now() + work * REST;
+    while !writes.is_empty() && Instant::now() < until {
+        std::thread::sleep(REST_STEP);
+    }
 }
 
 impl From<EndpointError> for DocumentError {
