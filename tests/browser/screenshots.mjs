@@ -24,14 +24,14 @@ const REFERENCE = [
 ];
 
 /** The operator's screens, after the sign-in. */
-async function operatorScreens(page, url, token) {
-  await page.goto(`${url}/console/tenants`);
+async function operatorScreens(page, token) {
+  await page.goto('/console/tenants');
   await page.getByLabel("The operator's token").fill(token);
   await page.getByRole('button', { name: 'Sign in', exact: true }).click();
-  const tenant = url + (await page.locator('table.list tbody a').first().getAttribute('href'));
+  const tenant = await page.locator('table.list tbody a').first().getAttribute('href');
   const parts = ['', '/limits', '/keys', '/audit'].map((part) => [`operator-tenant${part.replace('/', '-')}`, tenant + part]);
   const others = ['health', 'tenants', 'tenants/new', 'jobs', 'jobs/sweep-blobs', 'audit'];
-  return [...others.map((path) => [`operator-${path.replace('/', '-')}`, `${url}/console/${path}`]), ...parts];
+  return [...others.map((path) => [`operator-${path.replace('/', '-')}`, `/console/${path}`]), ...parts];
 }
 
 async function take(page, screens) {
@@ -53,9 +53,13 @@ try {
     await take(page, [['sign-in', '/console/sign-in']]);
     await signIn(page);
     await take(page, screensOf(await makeObjects({ name: 'Team notes' })));
-    const { KEEPSAKE_OPERATOR_URL: url, KEEPSAKE_OPERATOR_TOKEN: token } = process.env;
-    if (url && token) await take(page, await operatorScreens(page, url, token));
   });
+  const { KEEPSAKE_OPERATOR_URL: baseURL, KEEPSAKE_OPERATOR_TOKEN: token } = process.env;
+  if (baseURL && token) {
+    await withPage(browser, { colorScheme, width: Number(width), baseURL }, async (page) => {
+      await take(page, await operatorScreens(page, token));
+    });
+  }
 } finally {
   await browser.close();
 }

@@ -54,16 +54,16 @@ export async function startBrowser() {
  * `options` are those of a context, and `width`.
  */
 export async function withPage(browser, options, action) {
-  const { width = 1440, ...rest } = options;
+  const { width = 1440, baseURL = URL_OF_SERVER, ...rest } = options;
   const context = await browser.newContext({
     viewport: { width, height: 900 },
-    baseURL: URL_OF_SERVER,
+    baseURL,
     reducedMotion: 'reduce',
     ...rest,
   });
   try {
     const page = await context.newPage();
-    const problems = watch(page);
+    const problems = watch(page, new URL(baseURL).host);
     const result = await action(page, problems);
     assert.deepEqual(problems, []);
     return result;
@@ -72,10 +72,9 @@ export async function withPage(browser, options, action) {
   }
 }
 
-/** The problems of a page and of the pages that it opens, as they occur. */
-function watch(page) {
+/** The problems of a page of the host `ours` and of the pages that it opens, as they occur. */
+function watch(page, ours) {
   const problems = [];
-  const ours = new URL(URL_OF_SERVER).host;
   page.addInitScript(() => {
     document.addEventListener('securitypolicyviolation', (event) => {
       console.error(`CSP: ${event.violatedDirective} ${event.blockedURI} ${event.sample}`);
