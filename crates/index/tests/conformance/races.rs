@@ -97,6 +97,22 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(place: Place) {
     assert_eq!(put(&[of_analyser("newest", ANALYSER + 2)]).await, 0);
 }
 
+/// Two memories, one with a name that literals of Postgres quote, and a directory and a file.
+pub(crate) async fn paths_are_swapped_in_one_commit(place: Place) {
+    let quoted = r#"/{a}, "b" \ (c)"#;
+    let mut moves = Vec::new();
+    for (from, to) in [("/one", quoted), (quoted, "/one"), ("/dir/a", "/file/a"), ("/file", "/dir")] {
+        moves.push((place.create(from, 1).await, to));
+    }
+    let changes = moves.iter().map(|(head, to)| renamed(head, to)).collect();
+    let swap = Commit { reuses_paths: true, ..place.commit_of(changes) };
+    assert_eq!(place.run(&swap).await, committed(8));
+    for (head, to) in moves {
+        assert_eq!(place.memory(to).await.memory_id, head.memory_id);
+    }
+    place.assert_recount().await;
+}
+
 async fn claim(place: &Place, at: &str, replica: Uuid, now: i64) -> bool {
     let head = place.memory(at).await;
     let (now, until) = (after_seconds(now), after_seconds(now + 10));
