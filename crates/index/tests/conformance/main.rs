@@ -55,6 +55,7 @@ hold_on_both_databases! {
         commit_of_outdated_heads_or_counts_writes_nothing,
         created_at_decreases_only_after_a_clock_that_was_ahead,
         late_terms_do_not_replace_newer_ones,
+        paths_are_swapped_in_one_commit,
         claim_goes_to_the_first_replica_until_it_ends,
         secret_is_rewrapped_only_if_unchanged_since_the_read,
     ]
