@@ -58,22 +58,25 @@ const CREATE_BAR_MS: f64 = 100.0;
 /// New memories between two looks at the time or at the removal.
 const CREATES_AT_ONCE: usize = 10;
 
-/// Writes the reads with the numbers from `$3` to `$4` of each version, the last ones at `$5`; every second
-/// one is older by `$6`.
+/// Writes the reads with the numbers from `$3` to `$4` of each version, the last ones at `$5`, each in a
+/// session of its own and a second older than the one before; every second one is older by `$6`. Like those
+/// of a server, the ids of sessions are in the order of their times.
 const FILL_POSTGRES: &str = "INSERT INTO memory_read (tenant_id, store_id, memory_id, version_id, session_id, actor_type, \
         actor_id, surface, first_read_at, last_read_at, read_count) \
-    SELECT m.tenant_id, m.store_id, m.memory_id, m.version_id, gen_random_uuid(), 'user_actor', 'bench', 'tool', \
-        t.at, t.at, 1 FROM memory m \
-    CROSS JOIN (SELECT $5::bigint - n - CASE WHEN n % 2 = 0 THEN $6::bigint ELSE 0 END AS at \
+    SELECT m.tenant_id, m.store_id, m.memory_id, m.version_id, \
+        (lpad(to_hex(t.at / 1000), 12, '0') || substr(replace(gen_random_uuid()::text, '-', ''), 13))::uuid, \
+        'user_actor', 'bench', 'tool', t.at, t.at, 1 FROM memory m \
+    CROSS JOIN (SELECT $5::bigint - n * 1000000 - CASE WHEN n % 2 = 0 THEN $6::bigint ELSE 0 END AS at \
         FROM generate_series($3::bigint, $4::bigint) AS numbers(n)) t \
     WHERE m.tenant_id = $1 AND m.store_id = $2";
 
 const FILL_SQLITE: &str = "WITH RECURSIVE numbers(n) AS (SELECT $3 UNION ALL SELECT n + 1 FROM numbers WHERE n < $4) \
     INSERT INTO memory_read (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface, \
         first_read_at, last_read_at, read_count) \
-    SELECT m.tenant_id, m.store_id, m.memory_id, m.version_id, randomblob(16), 'user_actor', 'bench', 'tool', \
-        t.at, t.at, 1 FROM memory m \
-    CROSS JOIN (SELECT $5 - n - CASE WHEN n % 2 = 0 THEN $6 ELSE 0 END AS at FROM numbers) t \
+    SELECT m.tenant_id, m.store_id, m.memory_id, m.version_id, \
+        unhex(printf('%012x', t.at / 1000) || hex(randomblob(10))), \
+        'user_actor', 'bench', 'tool', t.at, t.at, 1 FROM memory m \
+    CROSS JOIN (SELECT $5 - n * 1000000 - CASE WHEN n % 2 = 0 THEN $6 ELSE 0 END AS at FROM numbers) t \
     WHERE m.tenant_id = $1 AND m.store_id = $2";
 
 /// Options of `keepsake-bench --readers`.
