@@ -218,7 +218,7 @@ impl TenantPage {
             frame: caller.frame(&tenant.name),
             searched: words_of_mode(tenant.search_mode),
             tenant,
-            quotas: quotas_of(&usage, "Size of all stores"),
+            quotas: quotas_of(&usage),
             usage,
             activity: Activity::of(caller, &principal, None).await?,
             deletion,

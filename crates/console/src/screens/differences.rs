@@ -89,7 +89,7 @@ pub(super) async fn of_store(mut caller: Caller, Path(store_id): Path<StoreId>) 
         rows,
         other_id,
         pager: fields.pager(next),
-        other: stores.field("other_store_id", "In the other store", "in this one", fields),
+        other: stores.field("other_store_id", "Compare with the store", "this one", fields),
         query: caller.query,
         store,
     })

@@ -226,7 +226,7 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     }
     let activity = Activity::of(&caller, &caller.principal, None).await?;
     let usage = usage_of_tenant(&caller).await?;
-    let quotas = usage.map(|usage| HREFS.into_iter().zip(quotas_of(&usage, "Memories of all stores")));
+    let quotas = usage.map(|usage| HREFS.into_iter().zip(quotas_of(&usage)));
     let filter = SessionFilter { live: true, ..SessionFilter::default() };
     let newest = PageRequest { limit: Some(SESSIONS), page: None };
     let sessions = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?.items;

@@ -37,11 +37,11 @@ impl Quota {
 }
 
 /// `memories` names the quota of all stores' bytes.
-pub(crate) fn quotas_of(usage: &TenantUsage, memories: &'static str) -> [Quota; 5] {
+pub(crate) fn quotas_of(usage: &TenantUsage) -> [Quota; 5] {
     let limits = &usage.limits;
     [
         Quota::counted("Stores", usage.stores, limits.stores_per_tenant),
-        Quota::bytes(memories, usage.live_bytes, limits.bytes_per_tenant),
+        Quota::bytes("Size of all stores", usage.live_bytes, limits.bytes_per_tenant),
         Quota::counted("Sessions", usage.sessions, limits.sessions_per_tenant),
         Quota::bytes("Descriptions of sessions", usage.session_bytes, limits.session_bytes_per_tenant),
         Quota::counted("API keys", usage.api_keys, limits.api_keys_per_tenant),
