@@ -276,7 +276,8 @@ struct JobPage {
     period: &'static Period,
     timeline: Markup,
     in_words: String,
-    longest: String,
+    /// `None`: no run has ended in the period.
+    longest: Option<String>,
     /// The newest dry run that has ended, on the first page.
     dry_run: Option<JobRun>,
     is_running: bool,
@@ -296,7 +297,7 @@ pub(super) async fn show(caller: Caller<Operator>, Path(JobName(name)): Path<Job
         frame: caller.frame(job.name),
         timeline: history.timeline(&label, period, first).draw(),
         in_words: history.in_words(),
-        longest: seconds(history.longest_micros),
+        longest: (history.longest_micros > 0).then(|| seconds(history.longest_micros)),
         dry_run: ended_dry.filter(|_| pager.is_first()).cloned(),
         is_running: job.last_run.as_ref().is_some_and(|run| run.status == RunStatus::Running),
         job,

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use keepsake_core::Timestamp;
 
+use super::chart::short_date;
 use super::markup::{Markup, push_escaped};
 
 const WIDTH: i64 = 720;
@@ -107,11 +108,11 @@ impl Timeline<'_> {
     }
 }
 
-/// The time of a day in UTC, or the date at midnight: `14:30`, `01-31`.
+/// The time of a day in UTC, or the date at midnight: `14:30`, `31 Jan`.
 pub(crate) fn time_of(at: Timestamp) -> String {
     let text = at.to_rfc3339();
     if text.get(11..16) == Some("00:00") {
-        return text.get(5..10).unwrap_or_default().to_owned();
+        return short_date(text.get(..10).unwrap_or_default());
     }
     text.get(11..16).unwrap_or_default().to_owned()
 }
@@ -133,6 +134,6 @@ mod tests {
         let drawn = line.draw();
         assert_eq!(drawn.as_str().matches("tabindex=\"0\"><title>").count(), 2);
         assert!(drawn.as_str().contains(">12:00</text>"), "{drawn}");
-        assert_eq!([time_of(first), time_of(Timestamp::from_micros(5_400_000_000))], ["01-01", "01:30"]);
+        assert_eq!([time_of(first), time_of(Timestamp::from_micros(5_400_000_000))], ["1 Jan", "01:30"]);
     }
 }
