@@ -74,12 +74,15 @@ impl DayChart<'_> {
             date_of(last),
             words::count(most),
         );
+        // They are over the bars, since a narrow screen has them at the other end.
+        let mut numbers = String::new();
         for number in [0, top / 2, top] {
             let y = BOTTOM - scaled(number, top);
+            let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y}\" y2=\"{y}\"/>");
             let _ = write!(
-                svg,
-                "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y}\" y2=\"{y}\"/>\
-                <text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                numbers,
+                "<text class=\"label{}\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
+                if number > 0 { " number" } else { "" },
                 LEFT - 6,
                 y + 4,
                 words::count(number),
@@ -100,6 +103,7 @@ impl DayChart<'_> {
                 );
             }
         }
+        svg.push_str(&numbers);
         svg.push_str("</svg>");
         let mut html = format!("<div class=\"plot\" tabindex=\"0\">{svg}</div>");
         self.write_names(&mut html);

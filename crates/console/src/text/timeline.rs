@@ -16,6 +16,8 @@ const HEIGHT: i64 = 64;
 const BAR_HEIGHT: i64 = 16;
 /// Parts between two times on the axis. The times are multiples of them, such as midnight of each day.
 const TIMES_EVERY: i64 = 6;
+/// Half the width of a time, at most.
+const EDGE: i64 = 24;
 
 /// What happened in one part of the time.
 pub(crate) struct Part {
@@ -81,10 +83,18 @@ impl Timeline<'_> {
             if at % (TIMES_EVERY * self.part_micros) != 0 {
                 continue;
             }
+            let x = self.ends_of(place)[0];
+            // A time at an end is whole.
+            let anchor = if x < EDGE {
+                "start"
+            } else if x > WIDTH - EDGE {
+                "end"
+            } else {
+                "middle"
+            };
             let _ = write!(
                 svg,
-                "<text class=\"label\" x=\"{}\" y=\"{}\" text-anchor=\"middle\">{}</text>",
-                self.ends_of(place)[0],
+                "<text class=\"label\" x=\"{x}\" y=\"{}\" text-anchor=\"{anchor}\">{}</text>",
                 HEIGHT - 4,
                 time_of(Timestamp::from_micros(at)),
             );
