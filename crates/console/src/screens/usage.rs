@@ -36,7 +36,6 @@ impl Quota {
     }
 }
 
-/// `memories` names the quota of all stores' bytes.
 pub(crate) fn quotas_of(usage: &TenantUsage) -> [Quota; 5] {
     let limits = &usage.limits;
     [

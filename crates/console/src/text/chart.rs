@@ -188,7 +188,7 @@ impl DayChart<'_> {
 }
 
 /// The day and the month of a date: `4 Nov`.
-pub(crate) fn short_date(date: &str) -> String {
+pub(super) fn short_date(date: &str) -> String {
     let mut numbers = date.split('-').skip(1).map(|number| number.parse::<usize>().unwrap_or_default());
     let (month, day) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     format!("{day} {}", MONTHS.get(month.wrapping_sub(1)).unwrap_or(&""))
