@@ -408,8 +408,8 @@ impl PastState {
 }
 
 impl UndoneMemory {
-    /// The version with the number `to`, before those that are taken back, comes back unless somebody
-    /// changed the memory later.
+    /// `to` is the sequence number of the version whose state comes back; `None`: the memory did not
+    /// exist. If the memory has later changes than the undone ones, it is not changed.
     fn going_back_to(self, to: Option<i64>, is_changed_later: bool) -> MemoryToUndo {
         if is_changed_later { (Self { then: PastState::ChangedLater, ..self }, None) } else { (self, to) }
     }

@@ -123,7 +123,10 @@ impl NullaryFnOnce for DotOfChunks<'_> {
 
     /// The compiler makes of two products and their sum, with 16 bits each, one SIMD
     /// instruction for several lanes. It does not if the lanes are iterated.
-    #[expect(clippy::inline_always, reason = "what is not inlined is compiled for the oldest processor")]
+    #[expect(
+        clippy::inline_always,
+        reason = "only code that is inlined into `dispatch` uses the instructions of the processor it runs on"
+    )]
     #[inline(always)]
     fn call(self) -> i32 {
         let mut sums = [0; LANES];

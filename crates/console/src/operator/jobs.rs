@@ -69,7 +69,7 @@ fn purpose_of(job: &str) -> &'static str {
         "embed-memories" => "Prepares memories for search by meaning, where this is missing.",
         "erase" => "Continues erasures.",
         "expire-unused" => {
-            "Deletes memories at their expiry time, and those that were not used for the period of their store."
+            "Deletes memories at their expiry time, and memories that were unused for longer than their store allows."
         }
         "expire-versions" => "Removes versions that are kept no longer.",
         "fork" => "Continues copies of stores.",

@@ -1,7 +1,7 @@
 //! Rows that SQLite packs into one JSON array.
 //!
-//! Each row is a message from SQLite's thread, and wakes the waiting task. So a page of a
-//! list is sent as one row.
+//! SQLite runs in a separate thread. That thread sends each row as a message, and each
+//! message wakes the task that waits for the rows. A page of a list is therefore one row.
 
 use std::sync::Arc;
 
