@@ -206,6 +206,40 @@ pub(crate) fn changed<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
     typed.filter(|typed| fields.get(&was(name)) != Some(*typed))
 }
 
+/// The fields of a form, with the current values for those that it does not have.
+pub(crate) fn completed(mut typed: Fields, current: &Fields) -> Fields {
+    for (name, text) in current.pairs() {
+        for field in [name.to_owned(), was(name)] {
+            if typed.get(&field).is_none() {
+                typed.add(&field, text.to_owned());
+            }
+        }
+    }
+    typed
+}
+
+/// The fields of a refused form for its next attempt: those that the person changed keep their text, the
+/// others have the current values, and the form replaces the current values.
+pub(crate) fn renewed(mut typed: Fields, current: &Fields) -> Fields {
+    for (name, text) in current.pairs() {
+        let was = was(name);
+        if typed.get(name).map(str::trim) == typed.get(&was) {
+            typed.set(name, text.to_owned());
+        }
+        typed.set(&was, text.to_owned());
+    }
+    typed
+}
+
+/// The fields of a form that takes a change back: only where the object still has what the change wrote.
+pub(crate) fn fields_before(old: &Fields, new: &Fields) -> Vec<(String, String)> {
+    let written = new.pairs().filter(|(name, written)| old.text(name) != *written);
+    let of_field = |(name, written): (&str, &str)| {
+        [(was(name), written.to_owned()), (name.to_owned(), old.text(name).to_owned())]
+    };
+    written.flat_map(of_field).collect()
+}
+
 /// Whether the page makes a field that no person reads.
 pub(crate) fn is_hidden(name: &str) -> bool {
     HIDDEN.contains(&name) || name.starts_with(WAS)

@@ -13,7 +13,7 @@ use crate::page::{PageResult, done, done_after, page, page_with, sentence};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
 use crate::text::markup;
-use crate::typed::{changed, was};
+use crate::typed::{changed, completed, fields_before, renewed, was};
 
 /// Its configured value is always that no memory expires.
 const EXPIRES_UNUSED_AFTER: &str = "expires_unused_after";
@@ -112,19 +112,12 @@ impl LimitsPage {
     }
 
     /// The form with the tenant's limits, or with the typed texts of a refused form.
-    fn of(caller: &Caller<Operator>, tenant: Tenant, mut typed: Fields, problem: Option<String>) -> Self {
-        for (name, text) in texts_of(&caller.engine, &tenant).pairs() {
-            for field in [name.to_owned(), was(name)] {
-                if typed.get(&field).is_none() {
-                    typed.add(&field, text.to_owned());
-                }
-            }
-        }
+    fn of(caller: &Caller<Operator>, tenant: Tenant, typed: Fields, problem: Option<String>) -> Self {
         Self {
             frame: caller.frame(format!("Limits of {}", tenant.name)),
             defaults: defaults(&caller.engine),
             own: own_limits(&tenant),
-            typed,
+            typed: completed(typed, &texts_of(&caller.engine, &tenant)),
             tenant,
             problem,
             wrong: Vec::new(),
@@ -183,8 +176,8 @@ fn change_of(engine: &Engine, fields: &Fields) -> Result<TenantChange, Vec<(Stri
 pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     let tenants = &form.engine.tenants;
     let (wrong, problem) = match change_of(&form.engine, &form.fields) {
-        Ok(change) => match tenants.update(tenant_id, change.clone(), Auditor::Operator).await {
-            Ok(update) => return saved(&form, &change, &update),
+        Ok(change) => match tenants.update(tenant_id, change, Auditor::Operator).await {
+            Ok(update) => return saved(&form, &update),
             Err(EngineError::Refused(Refused::TenantChanged)) => return overtaken(&form, tenant_id).await,
             Err(error @ EngineError::Invalid { .. }) => (Vec::new(), sentence(&error.to_string())),
             Err(error) => return Err(error.into()),
@@ -206,30 +199,16 @@ async fn overtaken(form: &Form<Operator>, tenant_id: TenantId) -> PageResult {
     const CHANGED: &str = "Somebody changed the same limit or the search mode after this page had shown it. The \
         form says what the tenant has.";
     let tenant = form.engine.tenants.get(tenant_id).await?;
-    let mut typed = form.fields.clone();
-    for (name, text) in texts_of(&form.engine, &tenant).pairs() {
-        let was = was(name);
-        if typed.get(name).map(str::trim) == typed.get(&was) {
-            typed.set(name, text.to_owned());
-        }
-        typed.set(&was, text.to_owned());
-    }
+    let typed = renewed(form.fields.clone(), &texts_of(&form.engine, &tenant));
     page_with(StatusCode::CONFLICT, &LimitsPage::of(form, tenant, typed, Some(CHANGED.to_owned())))
 }
 
 /// Leads to the form, with the fields that take the change back: only where the tenant still has what
 /// the change wrote.
-fn saved(form: &Form<Operator>, change: &TenantChange, update: &TenantUpdate) -> PageResult {
+fn saved(form: &Form<Operator>, update: &TenantUpdate) -> PageResult {
     let href = href_of(update.after.tenant_id);
     let [old, new] = [&update.before, &update.after].map(|tenant| texts_of(&form.engine, tenant));
-    let mut fields = Vec::new();
-    for ((name, old), (_, new)) in old.pairs().zip(new.pairs()) {
-        let is_of_form =
-            change.limits.contains_key(name) || name == SEARCH_MODE && change.search_mode.is_some();
-        if is_of_form && old != new {
-            fields.extend([(was(name), new.to_owned()), (name.to_owned(), old.to_owned())]);
-        }
-    }
+    let fields = fields_before(&old, &new);
     if fields.is_empty() {
         return done(&href, Done::NothingChanged);
     }

@@ -14,13 +14,13 @@ use keepsake_index::{
 
 use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Problem, Refusal, done, page, page_with};
+use crate::page::{PageResult, Problem, Refusal, done, done_after, page, page_with};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::screens::overview::Activity;
 use crate::screens::usage::{Quota, quotas_of};
 use crate::text::markup::{self, encoded};
-use crate::typed::{changed, was};
+use crate::typed::{changed, completed, fields_before, renewed, was};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
@@ -207,25 +207,26 @@ impl TenantPage {
             TenantStatus::Deleting => Some(caller.engine.tenants.deletion(tenant_id).await?),
             TenantStatus::Active | TenantStatus::Suspended => None,
         };
-        let mut typed = Fields::default();
-        for (name, text) in
-            [(NAME, tenant.name.as_str()), (EXTERNAL_ID, tenant.external_id.as_deref().unwrap_or_default())]
-        {
-            typed.add(name, text.to_owned());
-            typed.add(&was(name), text.to_owned());
-        }
         Ok(Self {
             frame: caller.frame(&tenant.name),
             searched: words_of_mode(tenant.search_mode),
+            typed: completed(Fields::default(), &fields_of(&tenant)),
             tenant,
             quotas: quotas_of(&usage),
             usage,
             activity: Activity::of(caller, &principal, None).await?,
             deletion,
-            typed,
             problem: Problem::default(),
         })
     }
+}
+
+/// The fields of the form with the tenant's values.
+fn fields_of(tenant: &Tenant) -> Fields {
+    let mut fields = Fields::default();
+    fields.add(NAME, tenant.name.clone());
+    fields.add(EXTERNAL_ID, tenant.external_id.clone().unwrap_or_default());
+    fields
 }
 
 /// The report of a deletion that has ended.
@@ -238,7 +239,10 @@ struct DeletedTenantPage {
 
 pub(super) async fn show(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     match TenantPage::of(&caller, tenant_id).await {
-        Ok(shown) => page(&shown),
+        Ok(mut shown) => {
+            shown.frame.undo = caller.undo_at(href_of(tenant_id));
+            page(&shown)
+        }
         Err(Refusal::Engine(unknown @ EngineError::NotFound(ObjectKind::Tenant))) => {
             match caller.engine.tenants.deletion(tenant_id).await {
                 Ok(deletion) => {
@@ -271,35 +275,49 @@ fn removed_rows(deletion: &TenantDeletion) -> String {
     words::count(deletion.rows.values().sum())
 }
 
-/// Changes the name and the external id, each only if the form changed it.
+/// Changes the name and the external id, each only if the form changed it, and only if the tenant still has
+/// what the form showed.
 pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     let text = |name: &str| changed(&form.fields, name).map(str::to_owned);
+    let replaced = |name: &str| text(name).and_then(|_| form.fields.get(&was(name)).map(str::to_owned));
+    let or_none = |id: String| Some(id).filter(|id| !id.is_empty());
     let change = TenantChange {
         name: text(NAME),
-        external_id: text(EXTERNAL_ID).map(|id| Some(id).filter(|id| !id.is_empty())),
+        replaced_name: replaced(NAME),
+        external_id: text(EXTERNAL_ID).map(or_none),
+        replaced_external_id: replaced(EXTERNAL_ID).map(or_none),
         ..TenantChange::default()
     };
     let error = match form.engine.tenants.update(tenant_id, change, Auditor::Operator).await {
         Ok(update) => {
-            let is_same = update.before == update.after;
-            let message = if is_same { Done::NothingChanged } else { Done::TenantSaved };
-            return done(&format!("/console/tenants/{tenant_id}"), message);
+            let fields = fields_before(&fields_of(&update.before), &fields_of(&update.after));
+            if fields.is_empty() {
+                return done(&href_of(tenant_id), Done::NothingChanged);
+            }
+            return done_after(&form.token, &href_of(tenant_id), Done::TenantSaved, fields);
         }
         Err(error) => error,
     };
+    let is_late = matches!(error, EngineError::Refused(Refused::TenantChanged));
     let (status, problem) = problem_of(error)?;
     let shown = TenantPage::of(&form, tenant_id).await?;
-    page_with(status, &TenantPage { typed: form.fields.clone(), problem, ..shown })
+    let (sent, current) = (form.fields.clone(), fields_of(&shown.tenant));
+    let typed = if is_late { renewed(sent, &current) } else { completed(sent, &current) };
+    page_with(status, &TenantPage { typed, problem, ..shown })
+}
+
+fn href_of(tenant_id: TenantId) -> String {
+    format!("/console/tenants/{tenant_id}")
 }
 
 pub(super) async fn suspend(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     form.engine.tenants.suspend(tenant_id, Auditor::Operator).await?;
-    done(&format!("/console/tenants/{tenant_id}"), Done::TenantSuspended)
+    done(&href_of(tenant_id), Done::TenantSuspended)
 }
 
 pub(super) async fn resume(Path(tenant_id): Path<TenantId>, form: Form<Operator>) -> PageResult {
     form.engine.tenants.resume(tenant_id, Auditor::Operator).await?;
-    done(&format!("/console/tenants/{tenant_id}"), Done::TenantResumed)
+    done(&href_of(tenant_id), Done::TenantResumed)
 }
 
 const NAME: &str = "name";
@@ -309,6 +327,11 @@ const EXTERNAL_ID: &str = "external_id";
 fn problem_of(error: EngineError) -> Result<(StatusCode, Problem), Refusal> {
     if matches!(error, EngineError::Refused(Refused::TenantExists)) {
         return Ok((StatusCode::CONFLICT, Problem::at(EXTERNAL_ID, &error.to_string())));
+    }
+    if matches!(error, EngineError::Refused(Refused::TenantChanged)) {
+        const CHANGED: &str = "Somebody changed the same field after this page had shown it. The form says what \
+            the tenant has.";
+        return Ok((StatusCode::CONFLICT, Problem::at("", CHANGED)));
     }
     Ok((StatusCode::BAD_REQUEST, Problem::of(error)?))
 }
@@ -342,7 +365,7 @@ pub(super) async fn create(form: Form<Operator>) -> PageResult {
     };
     let made = form.engine.tenants.create_once(tenant_id, new, Auditor::Operator).await;
     let (status, problem) = match made {
-        Ok(_) => return done(&format!("/console/tenants/{tenant_id}"), Done::TenantCreated),
+        Ok(_) => return done(&href_of(tenant_id), Done::TenantCreated),
         Err(error) => problem_of(error)?,
     };
     let typed = fields.clone();

@@ -12,7 +12,7 @@ use crate::page::{PageResult, Refusal, done, done_after, page, page_with, proble
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form};
 use crate::text::line_ends;
-use crate::typed::was;
+use crate::typed::{self, was};
 
 const EXPIRES_DAYS: &str = "expires_days";
 /// The period in seconds, in the form that takes a change back.
@@ -127,15 +127,10 @@ pub(super) async fn save(Path(store_id): Path<StoreId>, form: Form) -> PageResul
 
 /// The fields of a form that takes a change back: only where the store still has what the change wrote.
 fn fields_before(before: &Store, after: &Store) -> Vec<(String, String)> {
-    let (old, new) = (fields_of(before), fields_of(after));
-    let mut fields = Vec::new();
-    for (name, written) in new.pairs().filter(|(name, written)| old.text(name) != *written) {
-        fields.push((was(name), written.to_owned()));
-        fields.push(match name {
-            // More exact than the days.
-            EXPIRES_DAYS => (PERIOD.to_owned(), before.expires_unused_after.unwrap_or_default().to_string()),
-            _ => (name.to_owned(), old.text(name).to_owned()),
-        });
+    let mut fields = typed::fields_before(&fields_of(before), &fields_of(after));
+    if let Some(field) = fields.iter_mut().find(|(name, _)| name == EXPIRES_DAYS) {
+        // More exact than the days.
+        *field = (PERIOD.to_owned(), before.expires_unused_after.unwrap_or_default().to_string());
     }
     fields
 }

@@ -131,6 +131,17 @@ pub struct TenantChange {
     /// The search mode that the change replaces; `None`: any.
     #[serde(skip)]
     pub replaced_search_mode: Option<Option<SearchMode>>,
+    /// The name that the change replaces; `None`: any.
+    #[serde(skip)]
+    pub replaced_name: Option<String>,
+    /// The external id that the change replaces; `None`: any.
+    #[serde(skip)]
+    pub replaced_external_id: Option<Option<String>>,
+}
+
+/// Whether a field has neither the value that a change replaces nor the value that it sets.
+fn is_overtaken<T: PartialEq>(replaced: Option<&T>, set: Option<&T>, has: &T) -> bool {
+    replaced.is_some_and(|replaced| replaced != has) && set != Some(has)
 }
 
 impl TenantChange {
@@ -146,9 +157,11 @@ impl TenantChange {
             let limit = own.get(name).unwrap_or(&Value::Null);
             limit != replaced && self.limits.get(name) != Some(limit)
         };
-        let has_other_mode = self.replaced_search_mode.is_some_and(|mode| mode != tenant.search_mode)
-            && self.search_mode != Some(tenant.search_mode);
-        Ok(has_other_mode || self.replaced_limits.iter().any(has_other))
+        let (mode, external_id) = (self.search_mode.as_ref(), self.external_id.as_ref());
+        let is_late = is_overtaken(self.replaced_search_mode.as_ref(), mode, &tenant.search_mode)
+            || is_overtaken(self.replaced_name.as_ref(), self.name.as_ref(), &tenant.name)
+            || is_overtaken(self.replaced_external_id.as_ref(), external_id, &tenant.external_id);
+        Ok(is_late || self.replaced_limits.iter().any(has_other))
     }
 
     /// Fails if the changed limits are invalid.

@@ -111,9 +111,22 @@ async fn operator_makes_a_tenant_and_its_first_key_once() {
         browser.act(&form, new, &typed("Acme")).await.has(&path);
     }
     browser.submit(&form, new, &typed("Other")).await.answered(400).has("sent before");
+    let page = format!("/console/tenants/{id}");
     let changed = [("was_name", "Acme"), ("name", "Acme 2"), ("external_id", "acme 1")];
-    let changed = browser.act(&form, &format!("/console/tenants/{id}"), &changed).await;
+    let changed = browser.act(&form, &page, &changed).await;
     says(&changed.text, &["<bdi>Acme 2</bdi>", "name=\"external_id\" maxlength=\"255\" value=\"acme 1\""]);
+    says(
+        &changed.text,
+        &["name=\"was_name\" value=\"Acme 2\"", "name=\"name\" value=\"Acme\"", "Undo</button>"],
+    );
+    let undo = [("was_name", "Acme 2"), ("name", "Acme")];
+    browser.act(&form, &page, &undo).await.has("<bdi>Acme</bdi>");
+    let other = [("was_name", "Acme 2"), ("name", "Acme 3")];
+    let late = browser.submit(&form, &page, &other).await.answered(409);
+    says(
+        &late.text,
+        &["Somebody changed the same field", "name=\"was_name\" value=\"Acme\"", "value=\"Acme 3\""],
+    );
     let other = browser.open(new).await.field("once");
     let other = [("once", other.as_str()), ("name", "Other"), ("external_id", "acme 1")];
     let taken = browser.submit(&form, new, &other).await.answered(409);
