@@ -5,7 +5,7 @@ use crate::limits::MAX_LIMIT;
 /// Units of 1,024 and their names.
 const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
-/// A number of bytes with a unit: `5 B`, `100.00 KiB`.
+/// A number of bytes with a unit: `5 B`, `1.5 KiB`, `100 KiB`.
 pub fn bytes(bytes: u64) -> String {
     if bytes < 1024 {
         return format!("{bytes} B");
@@ -14,10 +14,11 @@ pub fn bytes(bytes: u64) -> String {
     while power < UNITS.len() && bytes >> (10 * (power + 1)) > 0 {
         power += 1;
     }
-    // Two digits after the point, without floating point.
+    // At most two digits after the point, without floating point.
     let unit = 1_u128 << (10 * power);
     let hundredths = (u128::from(bytes) * 100 + unit / 2) / unit;
-    format!("{}.{:02} {}", hundredths / 100, hundredths % 100, UNITS[power - 1])
+    let digits = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    format!("{} {}", digits.trim_end_matches('0').trim_end_matches('.'), UNITS[power - 1])
 }
 
 /// A number with a comma between thousands.
@@ -179,14 +180,14 @@ mod tests {
     fn numbers_have_units() {
         for (shown, text) in [
             (bytes(1_023), "1023 B"),
-            (bytes(1_536), "1.50 KiB"),
-            (bytes(u64::MAX), "16.00 EiB"),
+            (bytes(1_536), "1.5 KiB"),
+            (bytes(u64::MAX), "16 EiB"),
             (count(1_234_567), "1,234,567"),
             (counted(1, "blob"), "1 blob"),
             (counted(2_000, "memory"), "2,000 memories"),
             (period(7_776_000), "90 days"),
             (period(61), "61 seconds"),
-            (limit("bytes_per_memory", 102_400), "100.00 KiB"),
+            (limit("bytes_per_memory", 102_400), "100 KiB"),
             (limit("version_retention_secs", 2_592_000), "30 days"),
             (limit("version_age_secs", 0), "no limit"),
             (limit("requests_per_second", 0), "0"),

@@ -325,7 +325,7 @@ mod tests {
         let failed = json!({"counts": null, "error": "no\u{1b}"});
         assert_eq!(printer.shown(&failed, &("RESULT", "", Outcome)), "no\\u001b");
         let limits = json!({"limits": {"bytes_per_memory": 1_024}});
-        assert_eq!(printer.shown(&limits, &("LIMITS", "/limits", Limits)), "bytes_per_memory=1.00 KiB");
+        assert_eq!(printer.shown(&limits, &("LIMITS", "/limits", Limits)), "bytes_per_memory=1 KiB");
         for (value, text) in [
             (json!(null), "-"),
             (json!(true), "yes"),

@@ -183,7 +183,7 @@ mod tests {
     fn ids_are_shortened_then_columns_left_out_and_texts_broken() {
         let kinds = [("VERSION", Text), ("TIME", Time), ("SIZE", Bytes), ("BY", Actor), ("PATH", Text)];
         let columns = kinds.map(|(name, kind)| (name, "", kind));
-        let rest = ["2 hours ago", "1.00 KiB", "support-bot · Ticket ZD-48502", "/memories/tickets/a.md"];
+        let rest = ["2 hours ago", "1.25 KiB", "support-bot · Ticket ZD-48502", "/memories/tickets/a.md"];
         let row =
             |id: &'static str| [id].iter().chain(&rest).map(|text| (*text).to_owned()).collect::<Vec<_>>();
         for (width, shown, version_width) in [
