@@ -24,21 +24,42 @@ pub(crate) struct IdKind {
     /// The field of a listed item that has the id.
     field: &'static str,
     command: &'static str,
+    /// Whether a revoked object leaves its name to the others.
+    leaves_name: bool,
 }
 
+/// What most kinds have.
+const OBJECT: IdKind = IdKind { prefix: "", noun: "", field: "id", command: "", leaves_name: false };
+
 pub(crate) const VERSION: IdKind =
-    IdKind { prefix: "memver_", noun: "a version", field: "id", command: "keepsake memory log" };
+    IdKind { prefix: "memver_", noun: "a version", command: "keepsake memory log", ..OBJECT };
 /// A memory, found in the list of versions, which also has those of deleted memories.
-pub(crate) const MEMORY: IdKind =
-    IdKind { prefix: "mem_", noun: "a memory", field: "memory_id", command: "keepsake memory ls -o json" };
+pub(crate) const MEMORY: IdKind = IdKind {
+    prefix: "mem_",
+    noun: "a memory",
+    field: "memory_id",
+    command: "keepsake memory ls -o json",
+    ..OBJECT
+};
 pub(crate) const STORE: IdKind =
-    IdKind { prefix: "memstore_", noun: "a memory store", field: "id", command: "keepsake store list --all" };
+    IdKind { prefix: "memstore_", noun: "a memory store", command: "keepsake store list --all", ..OBJECT };
 pub(crate) const SESSION: IdKind =
-    IdKind { prefix: "sesn_", noun: "a session", field: "id", command: "keepsake session list" };
+    IdKind { prefix: "sesn_", noun: "a session", command: "keepsake session list", ..OBJECT };
 pub(crate) const API_KEY: IdKind =
-    IdKind { prefix: "apikey_", noun: "an API key", field: "id", command: "keepsake key list" };
+    IdKind { prefix: "apikey_", noun: "an API key", command: "keepsake key list", ..OBJECT };
 pub(crate) const ERASURE: IdKind =
-    IdKind { prefix: "erasure_", noun: "an erasure", field: "id", command: "keepsake erasure list" };
+    IdKind { prefix: "erasure_", noun: "an erasure", command: "keepsake erasure list", ..OBJECT };
+
+/// As [`API_KEY`], but a name means only a key that is not revoked.
+pub(crate) const LIVE_API_KEY: IdKind = IdKind { leaves_name: true, ..API_KEY };
+
+/// The ids of the items of a list that an argument means.
+#[derive(Default)]
+pub(crate) struct MeantIds {
+    ids: BTreeSet<String>,
+    /// Those that left the name.
+    revoked: BTreeSet<String>,
+}
 
 impl IdKind {
     /// The given beginning of an id, or `None` if the text is something else.
@@ -59,10 +80,20 @@ impl IdKind {
     }
 
     /// Whether an argument means this item of a list: by the beginning of its id, or else by its name.
-    pub(crate) fn is_meant(&self, given: &str, item: &Value) -> bool {
+    fn is_meant(&self, given: &str, item: &Value) -> bool {
         match self.beginning(given) {
             Some(beginning) => text_of(item, self.field).starts_with(beginning),
             None => item["name"] == given,
+        }
+    }
+
+    /// Adds an item of a list to those that an argument means, if it is one.
+    pub(crate) fn add_if_meant(&self, found: &mut MeantIds, given: &str, item: &Value) {
+        if self.is_meant(given, item) {
+            let has_left =
+                self.leaves_name && self.beginning(given).is_none() && item["revoked_at"].is_string();
+            let ids = if has_left { &mut found.revoked } else { &mut found.ids };
+            ids.insert(text_of(item, self.field).to_owned());
         }
     }
 
@@ -79,7 +110,7 @@ impl IdKind {
             return Ok(given.to_owned());
         }
         let failed = || format!("{given} is not a whole id, and the list cannot be read");
-        let (mut items, mut found, mut compared) = (client.pages(list, query), BTreeSet::new(), 0);
+        let (mut items, mut found, mut compared) = (client.pages(list, query), MeantIds::default(), 0);
         while let Some(item) = items.next::<Value>().await.map_err(failure_of(failed()))? {
             compared += 1;
             if compared > MAX_COMPARED {
@@ -87,11 +118,21 @@ impl IdKind {
                     "{given} is not a whole id, and there are too many to compare: give the whole id"
                 )));
             }
-            if self.is_meant(given, &item) {
-                found.insert(text_of(&item, self.field).to_owned());
-            }
+            self.add_if_meant(&mut found, given, &item);
         }
-        self.only(&found, given)
+        self.only_meant(self.command, &found, given)
+    }
+
+    /// The only id that an argument means; `command` shows all.
+    pub(crate) fn only_meant(&self, command: &str, found: &MeantIds, given: &str) -> Result<String> {
+        if found.ids.is_empty() && !found.revoked.is_empty() {
+            let revoked = listed(&found.revoked.iter().collect::<Vec<_>>());
+            return Err(Failure::not_found(format!(
+                "the {} `{given}` is revoked already: {revoked}",
+                self.bare_noun()
+            )));
+        }
+        self.only_shown_by(command, &found.ids, given)
     }
 
     /// The only id that was found.
@@ -99,15 +140,14 @@ impl IdKind {
         self.only_shown_by(self.command, found, given)
     }
 
-    /// As [`Self::only`], where another command shows the ids.
-    pub(crate) fn only_shown_by(
-        &self,
-        command: &str,
-        found: &BTreeSet<String>,
-        given: &str,
-    ) -> Result<String> {
+    /// The noun without its article.
+    fn bare_noun(&self) -> &'static str {
+        self.noun.split_once(' ').map_or(self.noun, |(_, noun)| noun)
+    }
+
+    fn only_shown_by(&self, command: &str, found: &BTreeSet<String>, given: &str) -> Result<String> {
         let is_id = self.beginning(given).is_some();
-        let noun = self.noun.split_once(' ').map_or(self.noun, |(_, noun)| noun);
+        let noun = self.bare_noun();
         match found.iter().collect::<Vec<_>>().as_slice() {
             [id] => Ok((*id).clone()),
             [] if is_id => Err(Failure::not_found(format!(

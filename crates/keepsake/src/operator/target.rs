@@ -19,7 +19,7 @@ use crate::backends::{Backends, of_index};
 use crate::cli::{PageArgs, TargetArgs};
 use crate::data_dir;
 use crate::failures::{class_of_status, of_client};
-use crate::ids::{API_KEY, candidates, several_named};
+use crate::ids::{LIVE_API_KEY, MeantIds, candidates, several_named};
 use crate::output::{Column, Printer, items_of, notice, text_of};
 
 /// The variable with the operator's token, if `--token-file` is not given.
@@ -212,20 +212,19 @@ impl OperatorApi {
         }
     }
 
-    /// The id of the only API key of a tenant with this name, or whose id begins so. A whole id is taken as it is.
+    /// The id of the only live API key of a tenant with this name, or of the only one whose id begins so. A whole
+    /// id is taken as it is.
     async fn find_key(&self, tenant: &str, given: &str) -> Result<String> {
         if given.parse::<ApiKeyId>().is_ok() {
             return Ok(given.to_owned());
         }
-        let mut found = BTreeSet::new();
+        let mut found = MeantIds::default();
         self.search(&["tenants", tenant, "api_keys"], |key| {
-            if API_KEY.is_meant(given, key) {
-                found.insert(text_of(key, "id").to_owned());
-            }
+            LIVE_API_KEY.add_if_meant(&mut found, given, key);
             false
         })
         .await?;
-        API_KEY.only_shown_by(&format!("keepsake key list --tenant {tenant}"), &found, given)
+        LIVE_API_KEY.only_meant(&format!("keepsake key list --tenant {tenant}"), &found, given)
     }
 
     /// The ids and names of all memory stores of a tenant, which is given as [`Self::find_tenant`] takes it. Only the

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::connection::{connect, find_among, find_store};
 use super::{failure_of, text_of};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
-use crate::ids::API_KEY;
+use crate::ids::LIVE_API_KEY;
 use crate::operator::target::{call, stores_of};
 use crate::output::{Column, Printer, Text, Time, confirm, printable, require_terminal};
 
@@ -64,7 +64,7 @@ struct OperatorKeysArgs {
 }
 
 impl KeysOf {
-    /// Sends a request to a path below the keys, which may begin with a key's name or the beginning of its id. A
+    /// Sends a request to a path below the keys, which may begin with a live key's name or the beginning of an id. A
     /// failure begins with `failed`.
     async fn call(
         self,
@@ -82,7 +82,7 @@ impl KeysOf {
             let key;
             let mut path = vec!["api_keys"];
             if let [given, rest @ ..] = below {
-                key = API_KEY.find(&client, &["api_keys"], &[], given).await?;
+                key = LIVE_API_KEY.find(&client, &["api_keys"], &[], given).await?;
                 path.push(&key);
                 path.extend(rest);
             }
