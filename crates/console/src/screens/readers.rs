@@ -1,5 +1,7 @@
 //! Who was shown a memory or a version, and what the agent of a session was shown.
 
+use std::time::Duration;
+
 use askama::Template;
 use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
 use keepsake_engine::{ReaderList, ReaderQuery};
@@ -17,6 +19,7 @@ use crate::request::{Caller, Pager};
 use crate::text::markup::{self, Markup};
 
 const PER_PAGE: u64 = 50;
+const MINUTE: Duration = Duration::from_mins(1);
 
 /// The place where a version was shown, in words.
 const fn place(surface: Surface) -> &'static str {
@@ -70,6 +73,8 @@ struct ReadersPage {
     /// The page of the object whose readers these are, and its name.
     back: (String, &'static str),
     is_recorded: bool,
+    /// Whether the record has been complete for less than a minute.
+    has_just_begun: bool,
     complete_from: Markup,
     complete_through: Markup,
     readers: Vec<MemoryReader>,
@@ -98,6 +103,7 @@ async fn show(
         store,
         back,
         is_recorded: found.complete_from.is_some(),
+        has_just_begun: found.complete_from.is_some_and(|from| from.plus(MINUTE) > frame.now),
         complete_from: frame.time_or(found.complete_from, "never"),
         complete_through: frame.time(found.complete_through),
         readers: found.items,

@@ -394,7 +394,11 @@ pub(super) async fn readers(args: ReadersArgs) -> Result<()> {
     match readers["complete_from"].as_str() {
         Some(from) => {
             let [from, through] = [from, through].map(|time| connection.printer.relative(time));
-            notice(&format!("complete from {from} through {through}"));
+            notice(&if from == "just now" {
+                "complete from just now on; earlier reads may be missing".to_owned()
+            } else {
+                format!("complete from {from} through {through}")
+            });
         }
         None => notice("the memory store records no reads"),
     }
