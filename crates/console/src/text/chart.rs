@@ -60,9 +60,27 @@ impl DayChart<'_> {
         text
     }
 
+    /// The bars and a table with their numbers. Without numbers, a sentence takes the place of the bars.
     pub(crate) fn draw(&self) -> Markup {
-        let (first, last) = (self.first_day, self.last_day);
-        let days = (last - first + 1).max(1);
+        let mut html = if (self.first_day..=self.last_day).all(|day| self.total_of(day) == 0) {
+            format!(
+                "<p class=\"none\">None in these {}.</p>",
+                words::counted(self.days().unsigned_abs(), "day")
+            )
+        } else {
+            self.plot()
+        };
+        self.write_names(&mut html);
+        self.write_table(&mut html);
+        Markup::trusted(html)
+    }
+
+    fn days(&self) -> i64 {
+        (self.last_day - self.first_day + 1).max(1)
+    }
+
+    fn plot(&self) -> String {
+        let (first, last, days) = (self.first_day, self.last_day, self.days());
         let most = (first..=last).map(|day| self.total_of(day)).max().unwrap_or_default();
         let total: u64 = (first..=last).map(|day| self.total_of(day)).sum();
         let top = above(most);
@@ -105,10 +123,7 @@ impl DayChart<'_> {
         }
         svg.push_str(&numbers);
         svg.push_str("</svg>");
-        let mut html = format!("<div class=\"plot\" tabindex=\"0\">{svg}</div>");
-        self.write_names(&mut html);
-        self.write_table(&mut html);
-        Markup::trusted(html)
+        format!("<div class=\"plot\" tabindex=\"0\">{svg}</div>")
     }
 
     /// A bar with its numbers, which are shown while a pointer is over it or it has the focus.
@@ -242,7 +257,12 @@ mod tests {
             drawn.as_str().contains("<td class=\"num\">7</td><td class=\"num\">1,000,000</td>"),
             "{drawn}"
         );
-        for (number, end) in [(0, 2), (2, 2), (3, 4), (5, 10), (11, 20), (u64::MAX, u64::MAX)] {
+        let empty = DayChart { series: &[], ..chart }.draw();
+        assert!(
+            empty.as_str().starts_with("<p class=\"none\">None in these 30 days.</p><details"),
+            "{empty}"
+        );
+        for (number, end) in [(1, 2), (2, 2), (3, 4), (5, 10), (11, 20), (u64::MAX, u64::MAX)] {
             assert_eq!(above(number), end);
         }
     }
