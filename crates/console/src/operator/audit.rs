@@ -145,7 +145,7 @@ async fn show(
         Some(_) => (HashMap::new(), actions_of_tenant()),
         None => (audit.tenants_of(&found.items).await?, actions_of_operator()),
     };
-    let actor = || names.field("actor", "Who", "everybody", &caller.query);
+    let actor = || names.field("actor", "Author", "everybody", &caller.query);
     let actor = of_tenant.is_some().then(actor);
     let object = names.field("object", "Object", "everything", &caller.query);
     let tenant = of_tenant.map(|(tenant, _)| tenant);

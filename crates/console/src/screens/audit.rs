@@ -151,7 +151,7 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
         stores,
         pager: caller.query.pager(found.next),
         choices: [
-            actors.field("actor", "Who", "everybody", &caller.query).marked(&problem),
+            actors.field("actor", "Author", "everybody", &caller.query).marked(&problem),
             objects.field("object", "Object", "everything", &caller.query).marked(&problem),
         ],
         actions: actions_of_tenant(),
