@@ -4,25 +4,25 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use askama::Template;
-use keepsake_core::{Actor, AuditEntryId, TenantId};
+use keepsake_core::{Actor, AuditEntryId, StoreId, TenantId};
 use keepsake_engine::{Page, PageRequest, Principal};
 use keepsake_index::{
-    AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, Tenant, TenantStatus, action_words,
-    job_of_action,
+    AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, StoreFilter, Tenant, TenantStatus,
+    action_words, job_of_action,
 };
 
 use super::{Operator, tenant_of};
 use crate::frame::Frame;
 use crate::page::{PageResult, Problem, page_with};
 use crate::path::Path;
-use crate::people::actor_text;
+use crate::people::{actor_text, cut};
 use crate::request::{Caller, Fields, Pager};
 use crate::screens::audit::{ActionChoice, actions_of_tenant, resolved_filter};
 use crate::screens::choices::{ChoiceField, Choices};
 use crate::text::markup::{self, Markup, encoded, id, id_link};
 
 const PER_PAGE: u64 = 100;
-/// Keys or tenants whose names are looked up for one page.
+/// Keys, stores or tenants whose names are looked up for one page.
 const MAX_NAMES: u64 = 100;
 /// Actions of the operator on a tenant.
 const OF_TENANTS: [AuditAction; 7] = [
@@ -51,6 +51,8 @@ struct AuditPage {
     owners: HashMap<AuditEntryId, TenantId>,
     /// Of the keys of the tenant, or of all tenants.
     names: Choices,
+    /// The names of the newest stores of the tenant.
+    stores: HashMap<StoreId, String>,
     choices: Vec<ChoiceField>,
     actions: Vec<ActionChoice>,
     pager: Pager,
@@ -74,6 +76,9 @@ impl AuditPage {
 
     fn object_of(&self, entry: &AuditEntry) -> Markup {
         if let Some(object) = &entry.object {
+            if let ("memory_store", Ok(store_id)) = (object.r#type.as_str(), object.id.parse::<StoreId>()) {
+                return self.store(store_id);
+            }
             return self.named(entry, &object.r#type, &object.id);
         }
         // A run by hand has its job in its action.
@@ -86,6 +91,16 @@ impl AuditPage {
     fn owner_of(&self, entry: &AuditEntry) -> Markup {
         let owner = self.owners.get(&entry.id);
         owner.map(|tenant_id| self.named(entry, "tenant", &tenant_id.to_string())).unwrap_or_default()
+    }
+
+    /// A store by its name, as far as it is known, and its id: the operator has no page of a store.
+    fn store(&self, store_id: StoreId) -> Markup {
+        let name = self.stores.get(&store_id).map(|name| format!("<bdi>{}</bdi> ", Markup::text(&cut(name))));
+        Markup::trusted(format!("{}{}", name.unwrap_or_default(), id(store_id)))
+    }
+
+    fn store_of(&self, entry: &AuditEntry) -> Markup {
+        entry.store_id.map(|store_id| self.store(store_id)).unwrap_or_default()
     }
 
     fn named(&self, entry: &AuditEntry, kind: &str, full: &str) -> Markup {
@@ -114,20 +129,24 @@ pub(super) async fn of_tenant(caller: Caller<Operator>, Path(tenant_id): Path<Te
     let of_tenant = tenant_of(&caller, tenant_id).await?;
     let keys = caller.engine.keys.list(&of_tenant.1, &newest()).await?.items;
     let names = Choices::named_so(keys.iter().map(|key| (key.api_key_id, key.name.as_str())));
-    show(caller, Some(of_tenant), names).await
+    let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
+    let stores = caller.engine.stores.list(&of_tenant.1, &filter, &newest()).await?.items;
+    let stores = stores.into_iter().map(|store| (store.store_id, store.name)).collect();
+    show(caller, Some(of_tenant), names, stores).await
 }
 
 /// `GET /console/audit`: what the operator did
 pub(super) async fn of_operator(caller: Caller<Operator>) -> PageResult {
     let tenants = caller.engine.tenants.list(None, &newest()).await?.items;
     let names = Choices::named_so(tenants.iter().map(|tenant| (tenant.tenant_id, tenant.name.as_str())));
-    show(caller, None, names).await
+    show(caller, None, names, HashMap::new()).await
 }
 
 async fn show(
     mut caller: Caller<Operator>,
     of_tenant: Option<(Tenant, Arc<Principal>)>,
     names: Choices,
+    stores: HashMap<StoreId, String>,
 ) -> PageResult {
     let (now, audit) = (caller.engine.now(), &caller.engine.audit);
     let of_operator = OperatorActions::parse(caller.query.text("action")).filter(|_| of_tenant.is_none());
@@ -158,6 +177,7 @@ async fn show(
         actions,
         choices: actor.into_iter().chain([object]).map(|field| field.marked(&problem)).collect(),
         names,
+        stores,
         pager: caller.query.pager(found.next),
         query: caller.query,
         is_filtered: filter.is_some_and(|filter| filter != AuditFilter::default()),

@@ -79,6 +79,7 @@ async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
         (&base, "Show as table"),
         (&format!("{base}/keys"), &key),
         (&format!("{base}/audit?action=api_key.create"), &key),
+        (&format!("{base}/audit?action=memory_store.create"), "<bdi>notes</bdi> <span class=\"id\">"),
         ("/console/jobs?period=week", "Show as table"),
         ("/console/health", "Database connections"),
     ] {
