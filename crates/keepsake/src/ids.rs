@@ -28,7 +28,7 @@ pub(crate) struct IdKind {
     leaves_name: bool,
 }
 
-/// What most kinds have.
+/// The fields that most kinds share.
 const OBJECT: IdKind = IdKind { prefix: "", noun: "", field: "id", command: "", leaves_name: false };
 
 pub(crate) const VERSION: IdKind =
@@ -87,7 +87,7 @@ impl IdKind {
         }
     }
 
-    /// Adds an item of a list to those that an argument means, if it is one.
+    /// Adds the id of a list's item if the argument means the item.
     pub(crate) fn add_if_meant(&self, found: &mut MeantIds, given: &str, item: &Value) {
         if self.is_meant(given, item) {
             let has_left =

@@ -93,7 +93,7 @@ impl AuditPage {
         owner.map(|tenant_id| self.named(entry, "tenant", &tenant_id.to_string())).unwrap_or_default()
     }
 
-    /// A store by its name, as far as it is known, and its id: the operator has no page of a store.
+    /// The name of a store, as far as it is known, and its id: the operator has no page of a store.
     fn store(&self, store_id: StoreId) -> Markup {
         let name = self.stores.get(&store_id).map(|name| format!("<bdi>{}</bdi> ", Markup::text(&cut(name))));
         Markup::trusted(format!("{}{}", name.unwrap_or_default(), id(store_id)))
