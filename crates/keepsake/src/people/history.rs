@@ -394,8 +394,8 @@ pub(super) async fn readers(args: ReadersArgs) -> Result<()> {
     match readers["complete_from"].as_str() {
         Some(from) => {
             let [from, through] = [from, through].map(|time| connection.printer.relative(time));
-            notice(&if from == "just now" {
-                "complete from just now on; earlier reads may be missing".to_owned()
+            notice(&if from == through {
+                format!("complete from {from} on; earlier reads may be missing")
             } else {
                 format!("complete from {from} through {through}")
             });
