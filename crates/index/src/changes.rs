@@ -14,7 +14,7 @@ use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, from_row};
 use crate::model::Version;
 use crate::numbers::hex;
-use crate::versions::COLUMNS;
+use crate::versions::VERSION_COLUMNS;
 
 /// The watched objects in a JSON parameter: a table `w` with a tenant and an id.
 const WATCHED: [&str; 2] = [
@@ -113,7 +113,7 @@ impl Changes {
                 (SELECT n.version_id FROM version n \
                  WHERE n.tenant_id = $1 AND n.store_id = $2 AND n.seq = s.seq) AS newest_version, \
                 v.* FROM store s LEFT JOIN ( \
-                SELECT {COLUMNS} FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
+                SELECT {VERSION_COLUMNS} FROM version WHERE tenant_id = $1 AND store_id = $2 AND seq > $3 \
                 ORDER BY seq LIMIT $4 + 0) v ON TRUE \
              WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY v.seq"
         );

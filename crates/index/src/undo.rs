@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx};
 use crate::model::{Head, Operation, StoreState, Version, VersionListing};
-use crate::versions::{COLUMNS_OF_VERSION, STATE, StateRow, page_of};
+use crate::versions::{STATE, StateRow, VERSION_COLUMNS, page_of};
 
 /// Maximum number of versions of a selection or, if it takes whole memories, of memories.
 pub const MAX_SELECTED: usize = 10_000;
@@ -26,7 +26,7 @@ pub(crate) const HEADS: &str = "SELECT m.memory_id, m.path, m.version_id, m.head
     FROM_IDS($3) EACH[memory m: m.tenant_id = $1 AND m.store_id = $2 AND m.memory_id = ids.id]";
 
 /// The versions with the sequence numbers `$3`.
-pub(crate) const AT: &str = "SELECT COLUMNS_OF_VERSION \
+pub(crate) const AT: &str = "SELECT VERSION_COLUMNS \
     FROM_NUMBERS($3) EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.seq = numbers.number]";
 
 /// The live memories at the paths `$3`.
@@ -355,7 +355,7 @@ impl Reader<'_> {
     }
 
     async fn versions(&mut self, seqs: &[i64]) -> Result<HashMap<i64, Version>, IndexError> {
-        let text = AT.replace("COLUMNS_OF_VERSION", COLUMNS_OF_VERSION);
+        let text = AT.replace("VERSION_COLUMNS", VERSION_COLUMNS);
         let mut versions = HashMap::with_capacity(seqs.len());
         for seqs in seqs.chunks(PAGE.into()) {
             let query = self.tx.query_with_lists(&text).bind(self.store).bind(json!(seqs).to_string());

@@ -10,13 +10,8 @@ use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::{MemoryDeletion, Operation, StoreState, StoredContent, Version, VersionListing};
 
 /// The columns of a [`Version`].
-pub(crate) const COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
+pub(crate) const VERSION_COLUMNS: &str = "seq, version_id, prev_seq, memory_id, op, path, blob_id, size_bytes, sha256, created_at, \
     actor_type, actor_id, redacted_at, redacted_by_type, redacted_by, undoes";
-
-/// The same, of a table `v`.
-pub(crate) const COLUMNS_OF_VERSION: &str = "v.seq, v.version_id, v.prev_seq, v.memory_id, v.op, v.path, v.blob_id, \
-    v.size_bytes, v.sha256, v.created_at, v.actor_type, v.actor_id, v.redacted_at, v.redacted_by_type, v.redacted_by, \
-    v.undoes";
 
 /// The state of a store, and its version with an id.
 const WITH_ID: [&str; 2] = [
@@ -213,9 +208,9 @@ impl Versions {
 /// Selects the state of a store and versions. A function of Postgres returns versions as rows.
 fn select(from: &str) -> AssertSqlSafe<String> {
     let columns = if from.contains("($1") {
-        COLUMNS.split(", ").map(|column| format!("(version_row).{column}")).collect::<Vec<_>>().join(", ")
+        format!("(version_row).{}", VERSION_COLUMNS.replace(", ", ", (version_row)."))
     } else {
-        COLUMNS.to_owned()
+        VERSION_COLUMNS.to_owned()
     };
     AssertSqlSafe(format!(
         "SELECT archived_at IS NOT NULL AS is_archived, purge_epoch, {columns} FROM {from}"
@@ -314,7 +309,7 @@ fn list_on_sqlite(listing: &VersionListing) -> String {
         (None, None, Some(Operation::Modified) | None) => ("version", "($7 IS NULL OR op = $7)"),
     };
     format!(
-        "SELECT {COLUMNS} FROM {from} WHERE tenant_id = $1 AND store_id = $2 AND {condition} \
+        "SELECT {VERSION_COLUMNS} FROM {from} WHERE tenant_id = $1 AND store_id = $2 AND {condition} \
          AND seq < $3 AND seq > $4 ORDER BY seq DESC LIMIT $5 + 0"
     )
 }

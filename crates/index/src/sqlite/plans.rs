@@ -10,7 +10,7 @@ use crate::removal::queue_unreferenced;
 use crate::stores;
 use crate::undo::{AT, DIRECTORIES, HEADS, OCCUPIED};
 use crate::usage::FIRST_MEMORIES;
-use crate::versions::COLUMNS_OF_VERSION;
+use crate::versions::VERSION_COLUMNS;
 
 /// The steps of a statement's query plan.
 pub(crate) async fn steps_of(statement: &str) -> Vec<String> {
@@ -51,7 +51,7 @@ async fn rows_are_found_by_their_whole_keys() {
     assert_searches(&queue_unreferenced(), &["SEARCH "]).await;
     let list = stores::LIST.replace("IN_IDS($7)", "IN (SELECT unhex(value) FROM json_each($7))");
     assert_searches(&list, &["store_created (tenant_id=? AND created_at>?"]).await;
-    let at = AT.replace("COLUMNS_OF_VERSION", COLUMNS_OF_VERSION);
+    let at = AT.replace("VERSION_COLUMNS", VERSION_COLUMNS);
     for (statement, keys) in [
         (FIND_ALL, &["store_id=? AND memory_id=?)", "store_id=? AND path=?)"][..]),
         (DIRECTORIES_AT, &["store_id=? AND path=?)"]),

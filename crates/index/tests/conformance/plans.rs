@@ -124,7 +124,7 @@ async fn lists_past_and_undo_are_found_key_by_key() {
     let memory = "using memory_pkey";
     let probe = "using version_memory";
     let version = "using version_pkey";
-    let at = statement("AT").replace("COLUMNS_OF_VERSION", &statement("COLUMNS_OF_VERSION"));
+    let at = statement("AT").replace("VERSION_COLUMNS", &statement("VERSION_COLUMNS"));
     let terms = "(tenant_id = $1) AND (store_id = $2) AND (memory_id = m.memory_id)";
     let of_versions = "(store_id = $2) AND (memory_id = version.memory_id)";
     let of_models = "(store_id = $2) AND (memory_id = version.memory_id) AND (model = $3)";
