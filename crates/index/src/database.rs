@@ -29,8 +29,9 @@ pub(crate) use packed::Packing;
 pub(crate) use tx::with_lists;
 use tx::{Connection, one_of};
 pub(crate) use tx::{Query, RowLock, Tx};
-use values::Bind;
-pub(crate) use values::{Column, FromRow, Row, columns, from_row, json_columns, named_columns, selects};
+pub(crate) use values::{
+    Bind, Column, FromRow, Row, columns, from_row, json_columns, named_columns, selects,
+};
 
 use crate::model::Auditor;
 use crate::postgres::Snapshot;
@@ -272,7 +273,8 @@ impl Database {
         self.begin(call, role, mode).await
     }
 
-    /// Executes one statement, in a separate call; returns how many rows it changed.
+    /// Executes one statement, in a separate call; returns how many rows it changed. On
+    /// Postgres, only a transaction sees a tenant.
     pub(crate) async fn change<'q>(
         &self,
         call: &'static str,
@@ -280,7 +282,8 @@ impl Database {
         sql: &'static str,
         values: impl Bind<'q>,
     ) -> Result<u64, IndexError> {
-        let mut tx = self.write_one(call, role).await?;
+        let mode = if matches!(role, Role::Tenant(_)) { Mode::Write } else { Mode::WriteStatement };
+        let mut tx = self.begin(call, role, mode).await?;
         let rows = tx.query(sql).bind(values).execute().await?;
         tx.commit().await?;
         Ok(rows)

@@ -119,12 +119,8 @@ impl Forks {
         held_until: Timestamp,
         until: Timestamp,
     ) -> Result<bool, IndexError> {
-        let mut tx = self.0.write("advance_fork", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(ADVANCE).bind((tenant_id, store_id, after));
-        let query = query.bind((counts.memories, counts.copied, until, held_until));
-        let advanced = query.execute().await?;
-        tx.commit().await?;
-        Ok(advanced > 0)
+        let values = (tenant_id, store_id, after, counts.memories, counts.copied, until, held_until);
+        Ok(self.0.change("advance_fork", Role::Tenant(tenant_id), ADVANCE, values).await? > 0)
     }
 
     /// Holds a copy until `until`, unless another worker holds it at `now`.
@@ -135,10 +131,8 @@ impl Forks {
         now: Timestamp,
         until: Timestamp,
     ) -> Result<bool, IndexError> {
-        let mut tx = self.0.write("hold_fork", Role::Tenant(tenant_id)).await?;
-        let held = tx.query(HOLD).bind((tenant_id, store_id, until, now)).execute().await?;
-        tx.commit().await?;
-        Ok(held > 0)
+        let values = (tenant_id, store_id, until, now);
+        Ok(self.0.change("hold_fork", Role::Tenant(tenant_id), HOLD, values).await? > 0)
     }
 
     /// Ends a copy, unless another worker has taken it over; `origin` is what the store shows of it from

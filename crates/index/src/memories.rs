@@ -299,11 +299,8 @@ impl Memories {
         now: Timestamp,
         until: Timestamp,
     ) -> Result<bool, IndexError> {
-        let mut tx = self.database.write("claim_edit", Role::Tenant(tenant_id)).await?;
-        let query = tx.query(CLAIM).bind((tenant_id, store_id, memory_id, replica));
-        let claimed = query.bind((now, until)).execute().await?;
-        tx.commit().await?;
-        Ok(claimed > 0)
+        let values = (tenant_id, store_id, memory_id, replica, now, until);
+        Ok(self.database.change("claim_edit", Role::Tenant(tenant_id), CLAIM, values).await? > 0)
     }
 
     /// The record of the same call made earlier.

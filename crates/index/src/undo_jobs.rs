@@ -9,7 +9,7 @@ use keepsake_core::{Actor, MemoryUndoId, ObjectKind, Refused, StoreId, TenantId,
 use sqlx::types::Json;
 
 use crate::calls::{CallObject, earlier_object, record_call};
-use crate::database::{Database, FromRow, Role, Row, from_row, selects};
+use crate::database::{Bind, Database, FromRow, Query, Role, Row, from_row, selects};
 use crate::model::Idempotency;
 use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
@@ -130,6 +130,12 @@ from_row! {
     UndoKey { tenant_id, store_id, undo_id }
 }
 
+impl Bind<'_> for UndoKey {
+    fn bind_to(self, query: Query<'_>) -> Query<'_> {
+        query.bind((self.tenant_id, self.store_id, self.undo_id))
+    }
+}
+
 impl FromRow for StoredUndo {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         Ok(Self {
@@ -187,20 +193,18 @@ impl UndoJobs {
     /// An undo with the states of its parts.
     pub async fn find(&self, key: UndoKey) -> Result<Option<(StoredUndo, Vec<UndoPartState>)>, IndexError> {
         let mut tx = self.0.read("memory_undo", Role::Tenant(key.tenant_id)).await?;
-        let values = (key.tenant_id, key.store_id, key.undo_id);
-        let Some(undo) = tx.query(FIND).bind(values).optional().await? else {
+        let Some(undo) = tx.query(FIND).bind(key).optional().await? else {
             return Ok(None);
         };
-        let parts = tx.query(PARTS).bind(values).all().await?;
+        let parts = tx.query(PARTS).bind(key).all().await?;
         tx.commit().await?;
         Ok(Some((undo, parts)))
     }
 
     /// The steps of a part, as JSON.
     pub async fn steps(&self, key: UndoKey, part: i64) -> Result<Option<String>, IndexError> {
-        let values = (key.tenant_id, key.store_id, key.undo_id, part);
         let steps: Option<(String,)> =
-            self.0.optional("undo_steps", Role::Tenant(key.tenant_id), STEPS, values).await?;
+            self.0.optional("undo_steps", Role::Tenant(key.tenant_id), STEPS, (key, part)).await?;
         Ok(steps.map(|(steps,)| steps))
     }
 
@@ -215,11 +219,10 @@ impl UndoJobs {
         until: Timestamp,
     ) -> Result<bool, IndexError> {
         let mut tx = self.0.write("finish_undo_part", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(RENEW).bind((key.tenant_id, key.store_id, key.undo_id, until, held_until));
-        let is_held = query.execute().await? > 0;
+        let is_held = tx.query(RENEW).bind((key, until, held_until)).execute().await? > 0;
         let text = if is_held { FINISH_PART } else { FINISH_LAST_PART };
-        let query = tx.query(text).bind((key.tenant_id, key.store_id, key.undo_id, part));
-        query.bind((Json(&done.counts), &done.steps)).execute().await?;
+        let query = tx.query(text).bind((key, part, Json(&done.counts), &done.steps));
+        query.execute().await?;
         tx.commit().await?;
         Ok(is_held)
     }
@@ -230,10 +233,8 @@ impl UndoJobs {
         key: UndoKey,
         (part, done): (i64, &UndoPart),
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write("finish_last_undo_part", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(FINISH_LAST_PART).bind((key.tenant_id, key.store_id, key.undo_id, part));
-        query.bind((Json(&done.counts), &done.steps)).execute().await?;
-        tx.commit().await
+        let (role, values) = (Role::Tenant(key.tenant_id), (key, part, Json(&done.counts), &done.steps));
+        self.0.change("finish_last_undo_part", role, FINISH_LAST_PART, values).await.map(drop)
     }
 
     /// Records when the server failed first after the last commit.
@@ -243,29 +244,20 @@ impl UndoJobs {
         now: Timestamp,
         held_until: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write("note_undo_failure", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(NOTE_FAILURE).bind((key.tenant_id, key.store_id, key.undo_id, now, held_until));
-        query.execute().await?;
-        tx.commit().await
+        let (role, values) = (Role::Tenant(key.tenant_id), (key, now, held_until));
+        self.0.change("note_undo_failure", role, NOTE_FAILURE, values).await.map(drop)
     }
 
     /// Cancels an undo whatever is left of it; `false`: it has ended already. Its worker makes no further part. It
     /// stays open until its lease is over: only then is it known whether the last part was made.
     pub async fn cancel(&self, key: UndoKey) -> Result<bool, IndexError> {
-        let mut tx = self.0.write("cancel_undo", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(CANCEL).bind((key.tenant_id, key.store_id, key.undo_id));
-        let cancelled = query.execute().await?;
-        tx.commit().await?;
-        Ok(cancelled > 0)
+        Ok(self.0.change("cancel_undo", Role::Tenant(key.tenant_id), CANCEL, key).await? > 0)
     }
 
     /// Holds an undo until `until`, unless another worker holds it at `now`.
     pub async fn hold(&self, key: UndoKey, now: Timestamp, until: Timestamp) -> Result<bool, IndexError> {
-        let mut tx = self.0.write("hold_undo", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(HOLD).bind((key.tenant_id, key.store_id, key.undo_id, until, now));
-        let held = query.execute().await?;
-        tx.commit().await?;
-        Ok(held > 0)
+        let (role, values) = (Role::Tenant(key.tenant_id), (key, until, now));
+        Ok(self.0.change("hold_undo", role, HOLD, values).await? > 0)
     }
 
     /// Ends an undo, unless another worker has taken it over. With `error`, it was broken off.
@@ -276,10 +268,8 @@ impl UndoJobs {
         error: Option<&str>,
         held_until: Timestamp,
     ) -> Result<(), IndexError> {
-        let mut tx = self.0.write("end_undo", Role::Tenant(key.tenant_id)).await?;
-        let query = tx.query(END).bind((key.tenant_id, key.store_id, key.undo_id, now, error, held_until));
-        query.execute().await?;
-        tx.commit().await
+        let (role, values) = (Role::Tenant(key.tenant_id), (key, now, error, held_until));
+        self.0.change("end_undo", role, END, values).await.map(drop)
     }
 
     /// Undos of all tenants that no worker holds, each for `length`: one of each tenant, whose turn has been
