@@ -88,6 +88,7 @@ impl Agent {
             version.map_or_else(|| invalid("agent.version", "must be an integer of at least 0"), Ok)
         })?;
         let null = || Field::Made(Value::Null);
+        let list = || Field::Made(json!([]));
         // No database accepts NUL in a text.
         let name = given.get("name").copied().and_then(string).map(|name| name.replace('\0', ""));
         let name = name.filter(|name| !name.is_empty());
@@ -96,15 +97,15 @@ impl Agent {
             r#type: "agent",
             id: &id,
             version,
-            name: text(&mut given, "name", "agent.name")?.unwrap_or(Field::Made(json!(""))),
-            description: text(&mut given, "description", "agent.description")?.unwrap_or_else(null),
+            name: take(&mut given, "agent.name", TEXT)?.unwrap_or(Field::Made(json!(""))),
+            description: take(&mut given, "agent.description", TEXT)?.unwrap_or_else(null),
             model: model(given.remove("model"))?,
-            system: text(&mut given, "system", "agent.system")?.unwrap_or_else(null),
-            tools: objects(&mut given, "tools", "agent.tools")?,
-            skills: objects(&mut given, "skills", "agent.skills")?,
-            mcp_servers: objects(&mut given, "mcp_servers", "agent.mcp_servers")?,
-            multiagent: object(&mut given, "multiagent", "agent.multiagent")?.unwrap_or_else(null),
-            execution_identity: object(&mut given, "execution_identity", "agent.execution_identity")?
+            system: take(&mut given, "agent.system", TEXT)?.unwrap_or_else(null),
+            tools: take(&mut given, "agent.tools", OBJECTS)?.unwrap_or_else(list),
+            skills: take(&mut given, "agent.skills", OBJECTS)?.unwrap_or_else(list),
+            mcp_servers: take(&mut given, "agent.mcp_servers", OBJECTS)?.unwrap_or_else(list),
+            multiagent: take(&mut given, "agent.multiagent", OBJECT)?.unwrap_or_else(null),
+            execution_identity: take(&mut given, "agent.execution_identity", OBJECT)?
                 .unwrap_or_else(|| Field::Made(json!({"type": "service_account"}))),
         };
         if let Some(unknown) = given.keys().next() {
@@ -183,43 +184,27 @@ fn model(given: Option<&RawValue>) -> Result<BTreeMap<String, Field<'_>>, Engine
     Ok(given.chain(effort).collect())
 }
 
-fn text<'a>(
-    given: &mut Fields<'a>,
-    name: &str,
-    field: &'static str,
-) -> Result<Option<Field<'a>>, EngineError> {
-    match given.remove(name) {
-        None => Ok(None),
-        Some(text) if matches!(kind(text.get()), Kind::String) => Ok(Some(Field::Given(text))),
-        Some(_) => invalid(field, "must be a string"),
-    }
+/// What a field must be, and whether its JSON text is that.
+type Rule = (&'static str, fn(&str) -> bool);
+
+const TEXT: Rule = ("must be a string", |text| matches!(kind(text), Kind::String));
+const OBJECT: Rule = ("must be an object", |text| matches!(kind(text), Kind::Object));
+const OBJECTS: Rule = ("must be a list of objects", is_list_of_objects);
+
+fn is_list_of_objects(text: &str) -> bool {
+    let items = serde_json::from_str::<Vec<&RawValue>>(text);
+    items.is_ok_and(|items| items.iter().all(|item| matches!(kind(item.get()), Kind::Object)))
 }
 
-fn object<'a>(
+/// Takes the field `agent.NAME` out of the object.
+fn take<'a>(
     given: &mut Fields<'a>,
-    name: &str,
     field: &'static str,
+    (rule, holds): Rule,
 ) -> Result<Option<Field<'a>>, EngineError> {
-    match given.remove(name) {
-        None => Ok(None),
-        Some(object) if matches!(kind(object.get()), Kind::Object) => Ok(Some(Field::Given(object))),
-        Some(_) => invalid(field, "must be an object"),
-    }
-}
-
-fn objects<'a>(given: &mut Fields<'a>, name: &str, field: &'static str) -> Result<Field<'a>, EngineError> {
-    let Some(list) = given.remove(name) else {
-        return Ok(Field::Made(json!([])));
-    };
-    let items = serde_json::from_str::<Vec<&RawValue>>(list.get());
-    let is_objects = |items: Vec<&RawValue>| {
-        let mut items = items.iter();
-        items.all(|item| matches!(kind(item.get()), Kind::Object))
-    };
-    if items.is_ok_and(is_objects) {
-        Ok(Field::Given(list))
-    } else {
-        invalid(field, "must be a list of objects")
+    match given.remove(field.trim_start_matches("agent.")) {
+        Some(value) if !holds(value.get()) => invalid(field, rule),
+        value => Ok(value.map(Field::Given)),
     }
 }
 
