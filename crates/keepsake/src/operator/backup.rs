@@ -74,12 +74,7 @@ fn settings_of(place: &LocalArgs) -> Result<Settings> {
 pub(crate) async fn back_up(args: BackupArgs) -> Result<()> {
     let printer = Printer::new(args.place.output.output);
     let settings = settings_of(&args.place)?;
-    let database = match &settings.index.url {
-        IndexUrl::Sqlite { file, .. } => file,
-        IndexUrl::Postgres(_) => {
-            return refer_to_postgres(&settings, &printer, &dump_of(&settings, &args.file));
-        }
-    };
+    let database = sqlite_file(&settings, &printer, || dump_of(&settings, &args.file))?;
     let copied = copy_of(database, &args).await;
     let (copy, contents) =
         copied.map_err(|failure| failure.within(format_args!("{} was not backed up", database.display())))?;
@@ -120,12 +115,7 @@ async fn copy_of(database: &Path, args: &BackupArgs) -> Result<(TempPath, FileCo
 pub(crate) async fn restore(args: RestoreArgs) -> Result<()> {
     let printer = Printer::new(args.place.output.output);
     let settings = settings_of(&args.place)?;
-    let database = match &settings.index.url {
-        IndexUrl::Sqlite { file, .. } => file,
-        IndexUrl::Postgres(_) => {
-            return refer_to_postgres(&settings, &printer, &restoration_of(&settings, &args));
-        }
-    };
+    let database = sqlite_file(&settings, &printer, || restoration_of(&settings, &args))?;
     let (kept, contents) = replace(database, &args.file)
         .await
         .map_err(|failure| failure.within(format_args!("{} was not restored", database.display())))?;
@@ -323,8 +313,17 @@ fn contents_are_elsewhere(contents: &FileContents, settings: &Settings, next: &s
     }
 }
 
-/// Prints the commands, and fails: none was run.
-fn refer_to_postgres(settings: &Settings, printer: &Printer, commands: &[String]) -> Result<()> {
+/// The file of the database. With a database on Postgres, prints the commands of Postgres's tools, and fails: none
+/// was run.
+fn sqlite_file<'a>(
+    settings: &'a Settings,
+    printer: &Printer,
+    commands: impl FnOnce() -> Vec<String>,
+) -> Result<&'a Path> {
+    if let IndexUrl::Sqlite { file, .. } = &settings.index.url {
+        return Ok(file);
+    }
+    let commands = commands();
     printer.done(&json!({ "commands": commands }), || format!("{}\n", commands.join("\n")))?;
     if settings.blobs.url != BlobUrl::Index {
         notice(&format!("content is in {}: see {BUCKETS} for the bucket, and the order", settings.blobs.url));
