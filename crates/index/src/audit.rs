@@ -1,6 +1,6 @@
 //! The audit log. The transaction of an action also writes its entry.
 
-use keepsake_core::{AuditEntryId, Quota, Refused, TenantId, Timestamp};
+use keepsake_core::{AuditEntryId, Quota, Refused, TenantId};
 use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
@@ -10,7 +10,7 @@ use crate::model::{
     AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, AuditedAction, AuditedObject,
     OperatorActions,
 };
-use crate::numbers::unsigned;
+use crate::numbers::{period_of, unsigned};
 use crate::{ChangeError, IndexError};
 
 const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id) \
@@ -56,7 +56,7 @@ impl AuditLog {
     ) -> Result<Vec<AuditEntry>, IndexError> {
         let (at, id) = bound(before);
         let [actor, other_actor] = filter.actors();
-        let (from, to) = period_of(filter);
+        let (from, to) = period_of(filter.created_from, filter.created_to);
         let action = filter.action.map(AuditAction::name);
         let filtered = (action, actor.as_deref(), other_actor.as_deref(), filter.object_id);
         let text = AssertSqlSafe(list_of_tenant(filter));
@@ -85,7 +85,7 @@ impl AuditLog {
         before: Option<AuditPlace>,
         limit: u32,
     ) -> Result<Vec<AuditEntry>, IndexError> {
-        let (from, to) = period_of(filter);
+        let (from, to) = period_of(filter.created_from, filter.created_to);
         let action = filter.action.map(AuditAction::name);
         let filtered = (action.or(filter.of_operator.map(OperatorActions::name)), filter.object_id);
         let text = AssertSqlSafe(list_of_operator(filter));
@@ -112,12 +112,6 @@ impl AuditLog {
 /// The upper bound of a page: the given place, or the largest time and id.
 fn bound(before: Option<AuditPlace>) -> (i64, Uuid) {
     before.map_or((i64::MAX, Uuid::max()), |(at, id)| (at.as_micros(), id))
-}
-
-/// The first and the last time that a filter accepts.
-fn period_of(filter: &AuditFilter) -> (i64, i64) {
-    let from = filter.created_from.map_or(i64::MIN, Timestamp::as_micros);
-    (from, filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
 }
 
 /// A tenant's audit before a place, newest first. Only the filters that are set are

@@ -28,6 +28,11 @@ pub(crate) fn signed(number: u64) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
+/// The first and the last time that a filter accepts, in microseconds.
+pub(crate) fn period_of(from: Option<Timestamp>, to: Option<Timestamp>) -> (i64, i64) {
+    (from.map_or(i64::MIN, Timestamp::as_micros), to.map_or(i64::MAX, Timestamp::as_micros))
+}
+
 /// An id as documents contain it: SQLite reads it with `unhex`.
 pub(crate) fn hex(uuid: Uuid) -> String {
     uuid.simple().to_string()

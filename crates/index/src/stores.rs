@@ -2,7 +2,7 @@
 
 mod change;
 
-use keepsake_core::{DirPath, ObjectKind, Quota, Refused, SearchMode, StoreId, TenantId, Timestamp};
+use keepsake_core::{DirPath, ObjectKind, Quota, Refused, SearchMode, StoreId, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
@@ -12,6 +12,7 @@ use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
     AuditAction, AuditObject, AuditedAction, Idempotency, Store, StoreChange, StoreListing, StoreState,
 };
+use crate::numbers::period_of;
 use crate::{ChangeError, IndexError, audit, forks};
 
 /// A tenant's number of stores; no row for a tenant that is being deleted.
@@ -135,8 +136,7 @@ impl Stores {
         let stores = tx
             .query_with_lists(LIST)
             .bind(tenant_id)
-            .bind(listing.filter.created_from.map_or(i64::MIN, Timestamp::as_micros))
-            .bind(listing.filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(period_of(listing.filter.created_from, listing.filter.created_to))
             .bind(before)
             .bind(before_id)
             .bind(listing.filter.include_archived)

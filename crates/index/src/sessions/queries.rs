@@ -3,7 +3,7 @@
 mod rows;
 mod texts;
 
-use keepsake_core::{ObjectKind, Refused, SessionId, StoreId, TenantId, Timestamp};
+use keepsake_core::{ObjectKind, Refused, SessionId, StoreId, TenantId};
 use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
@@ -19,7 +19,7 @@ use super::{
 use crate::calls::{CallObject, earlier_object, record_call};
 use crate::database::{Database, FromRow, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, AuditedAction, Idempotency};
-use crate::numbers::signed;
+use crate::numbers::{period_of, signed};
 use crate::tenants::lock_live_tenant;
 use crate::{ChangeError, IndexError, audit};
 
@@ -202,8 +202,7 @@ impl Sessions {
             .query_with_lists(&texts::list_events(listing.filter.newest_first))
             .bind(tenant_id)
             .bind(session_id)
-            .bind(listing.filter.from.map_or(i64::MIN, Timestamp::as_micros))
-            .bind(listing.filter.to.map_or(i64::MAX, Timestamp::as_micros))
+            .bind(period_of(listing.filter.from, listing.filter.to))
             .bind(at)
             .bind(id)
             .bind(listing.limit)
@@ -244,8 +243,7 @@ async fn find_page(
     let mut query = tx
         .query_with_lists(&texts::find_sessions(&listing.filter))
         .bind(tenant_id)
-        .bind(listing.filter.created_from.map_or(i64::MIN, Timestamp::as_micros))
-        .bind(listing.filter.created_to.map_or(i64::MAX, Timestamp::as_micros))
+        .bind(period_of(listing.filter.created_from, listing.filter.created_to))
         .bind(at)
         .bind(id)
         .bind(listing.filter.live)
