@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Ids, Role, Row, Tx, from_row};
 use crate::model::{
     AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, AuditedAction, AuditedObject,
     OperatorActions,
@@ -101,11 +101,8 @@ impl AuditLog {
         }
         let times: Vec<_> = entries.iter().map(|entry| entry.at.as_micros()).collect();
         let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-        let mut tx = self.0.read_one("audit_owners", Role::Shared(None)).await?;
-        let query = tx.query_with_lists(OWNERS).bind(json!(times).to_string());
-        let owners = query.bind_ids(Some(ids.as_slice())).all().await?;
-        tx.commit().await?;
-        Ok(owners)
+        let values = (json!(times).to_string(), Ids(Some(ids.as_slice())));
+        self.0.all_with_lists("audit_owners", Role::Shared(None), OWNERS, values).await
     }
 }
 

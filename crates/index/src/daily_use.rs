@@ -13,7 +13,7 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access_times::LOCK_STORES;
-use crate::database::{Database, Role, from_row};
+use crate::database::{Database, Ids, Role, from_row};
 use crate::numbers::{hex, signed};
 use crate::{FlushedBatch, IndexError};
 
@@ -200,13 +200,11 @@ impl DailyUse {
         only: Option<&[StoreId]>,
         day: i64,
     ) -> Result<Vec<UseOfDay>, IndexError> {
-        let mut tx = self.0.read("daily_use", Role::Tenant(tenant_id)).await?;
-        let days = match only {
-            None => tx.query(OF_TENANT).bind((tenant_id, WHOLE_TENANT, day)).all().await?,
-            Some(_) => tx.query_with_lists(OF_STORES).bind(tenant_id).bind_ids(only).bind(day).all().await?,
-        };
-        tx.commit().await?;
-        Ok(days)
+        let (call, role) = ("daily_use", Role::Tenant(tenant_id));
+        match only {
+            None => self.0.all(call, role, OF_TENANT, (tenant_id, WHOLE_TENANT, day)).await,
+            Some(_) => self.0.all_with_lists(call, role, OF_STORES, (tenant_id, Ids(only), day)).await,
+        }
     }
 
     /// The reads and writes of each of these tenants since a day, without tenants that have none.
@@ -215,12 +213,9 @@ impl DailyUse {
         tenant_ids: &[TenantId],
         day: i64,
     ) -> Result<Vec<(TenantId, u64, u64)>, IndexError> {
-        let mut tx = self.0.read_one("daily_use_of_tenants", Role::Shared(None)).await?;
-        let text = of_tenants(if tx.is_distributed() { ROWS_OF_NODES } else { ROWS_OF_TENANTS });
-        let query = tx.query_with_lists(&text).bind_ids(Some(tenant_ids));
-        let used = query.bind((WHOLE_TENANT, day)).all().await?;
-        tx.commit().await?;
-        Ok(used)
+        let text = of_tenants(if self.0.is_distributed() { ROWS_OF_NODES } else { ROWS_OF_TENANTS });
+        let values = (Ids(Some(tenant_ids)), WHOLE_TENANT, day);
+        self.0.all_with_lists("daily_use_of_tenants", Role::Shared(None), &text, values).await
     }
 
     /// The stores with the most uses since a day, at most `limit`; of very many counts, only the

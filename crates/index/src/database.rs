@@ -30,7 +30,7 @@ pub(crate) use tx::with_lists;
 use tx::{Connection, one_of};
 pub(crate) use tx::{Query, RowLock, Tx};
 pub(crate) use values::{
-    Bind, Column, FromRow, Row, columns, from_row, json_columns, named_columns, selects,
+    Bind, Column, FromRow, Ids, Row, columns, from_row, json_columns, named_columns, selects,
 };
 
 use crate::model::Auditor;
@@ -196,6 +196,18 @@ impl Database {
         let rows = tx.query(sql).bind(values).all().await?;
         tx.commit().await?;
         Ok(rows)
+    }
+
+    /// As [`Self::all`], for a statement of [`Tx::query_with_lists`].
+    pub(crate) async fn all_with_lists<'q, R: FromRow>(
+        &self,
+        call: &'static str,
+        role: Role,
+        sql: &str,
+        values: impl Bind<'q>,
+    ) -> Result<Vec<R>, IndexError> {
+        let text = AssertSqlSafe(with_lists(sql, self.sqlite().is_none()));
+        self.all(call, role, text, values).await
     }
 
     /// Reads the next rows of all tenants after a key, `$1` to `$3`, and at most `limit`. On a

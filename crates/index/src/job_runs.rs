@@ -199,10 +199,7 @@ impl JobRuns {
         part: Duration,
     ) -> Result<Vec<RunTally>, IndexError> {
         let part = u64::try_from(part.as_micros()).unwrap_or(u64::MAX).max(1);
-        let mut tx = self.0.read_one("tally_runs", Role::Shared(None)).await?;
-        let query = tx.query_with_lists(TALLY).bind((json!(jobs).to_string(), since, part));
-        let tallies = query.all().await?;
-        tx.commit().await?;
-        Ok(tallies)
+        let values = (json!(jobs).to_string(), since, part);
+        self.0.all_with_lists("tally_runs", Role::Shared(None), TALLY, values).await
     }
 }

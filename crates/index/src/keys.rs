@@ -7,7 +7,7 @@ use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::calls::{CallObject, earlier_object, record_call};
-use crate::database::{Database, Role, Tx, from_row, selects};
+use crate::database::{Database, Ids, Role, Tx, from_row, selects};
 use crate::model::{ApiKey, AuditAction, AuditObject, AuditedAction, Auditor, Idempotency};
 use crate::numbers::unsigned;
 use crate::tenants::lock_live_tenant;
@@ -114,11 +114,8 @@ impl ApiKeys {
         tenant_id: TenantId,
         api_key_ids: &[ApiKeyId],
     ) -> Result<Vec<ApiKey>, IndexError> {
-        let mut tx = self.0.read("api_keys_by_id", Role::Tenant(tenant_id)).await?;
-        let query = tx.query_with_lists(FIND_ALL).bind(tenant_id);
-        let keys = query.bind_ids(Some(api_key_ids)).all().await?;
-        tx.commit().await?;
-        Ok(keys)
+        let (role, values) = (Role::Tenant(tenant_id), (tenant_id, Ids(Some(api_key_ids))));
+        self.0.all_with_lists("api_keys_by_id", role, FIND_ALL, values).await
     }
 
     /// Lists keys with ids before one, newest id first.

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use self::change::StoredStore;
 use crate::calls::{CallObject, earlier_object, record_call};
-use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
+use crate::database::{Database, Ids, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
     AuditAction, AuditObject, AuditedAction, Idempotency, Store, StoreChange, StoreListing, StoreState,
 };
@@ -120,32 +120,19 @@ impl Stores {
         directory: &DirPath,
         limit: usize,
     ) -> Result<Vec<(StoreId, bool)>, IndexError> {
-        let mut tx = self.0.read("stores_with_files", Role::Tenant(tenant_id)).await?;
-        let query = tx.query_with_lists(WITH_FILES).bind(tenant_id).bind_ids(only);
-        let stores = query.bind((directory.as_str(), limit as u64)).all().await?;
-        tx.commit().await?;
-        Ok(stores)
+        let values = (tenant_id, Ids(only), directory.as_str(), limit as u64);
+        self.0.all_with_lists("stores_with_files", Role::Tenant(tenant_id), WITH_FILES, values).await
     }
 
     /// Lists stores that are not deleted, newest first.
     pub async fn list(&self, tenant_id: TenantId, listing: &StoreListing) -> Result<Vec<Store>, IndexError> {
-        let (before, before_id) = listing.after.map_or((i64::MAX, Uuid::max()), |(created_at, store_id)| {
+        let StoreListing { filter, only, after, limit } = listing;
+        let before = after.map_or((i64::MAX, Uuid::max()), |(created_at, store_id)| {
             (created_at.as_micros(), store_id.uuid())
         });
-        let mut tx = self.0.read("list_stores", Role::Tenant(tenant_id)).await?;
-        let stores = tx
-            .query_with_lists(LIST)
-            .bind(tenant_id)
-            .bind(period_of(listing.filter.created_from, listing.filter.created_to))
-            .bind(before)
-            .bind(before_id)
-            .bind(listing.filter.include_archived)
-            .bind_ids(listing.only.as_deref())
-            .bind(listing.limit)
-            .all()
-            .await?;
-        tx.commit().await?;
-        Ok(stores)
+        let period = period_of(filter.created_from, filter.created_to);
+        let values = (tenant_id, period, before, filter.include_archived, Ids(only.as_deref()), *limit);
+        self.0.all_with_lists("list_stores", Role::Tenant(tenant_id), LIST, values).await
     }
 
     /// Changes a store's name, description, metadata and settings.

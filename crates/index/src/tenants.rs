@@ -4,7 +4,7 @@ use keepsake_core::{Limits, ObjectKind, Refused, SearchMode, TenantId};
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::database::{Database, Role, RowLock, Tx, from_row, selects};
+use crate::database::{Database, Ids, Role, RowLock, Tx, from_row, selects};
 use crate::model::{
     AuditAction, AuditObject, AuditedAction, Tenant, TenantChange, TenantSize, TenantStatus, TenantUpdate,
     TenantUsage,
@@ -106,11 +106,8 @@ impl Tenants {
 
     /// The sizes of these tenants, without tenants that have no store.
     pub async fn sizes(&self, tenant_ids: &[TenantId]) -> Result<Vec<TenantSize>, IndexError> {
-        let mut tx = self.0.read_one("tenant_sizes", Role::Shared(None)).await?;
-        let text = sizes(if tx.is_distributed() { STORES_OF_NODES } else { STORES });
-        let sizes = tx.query_with_lists(&text).bind_ids(Some(tenant_ids)).all().await?;
-        tx.commit().await?;
-        Ok(sizes)
+        let text = sizes(if self.0.is_distributed() { STORES_OF_NODES } else { STORES });
+        self.0.all_with_lists("tenant_sizes", Role::Shared(None), &text, Ids(Some(tenant_ids))).await
     }
 
     pub async fn update(

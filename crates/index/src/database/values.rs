@@ -74,6 +74,15 @@ impl Bind<'_> for () {
     }
 }
 
+/// A list of ids, for a statement of [`Tx::query_with_lists`](super::Tx::query_with_lists).
+pub(crate) struct Ids<'a, T>(pub(crate) Option<&'a [T]>);
+
+impl<T: Value<Stored = Uuid> + Copy> Bind<'_> for Ids<'_, T> {
+    fn bind_to(self, query: Query<'_>) -> Query<'_> {
+        query.bind_ids(self.0)
+    }
+}
+
 impl Bind<'_> for &BlobKey {
     fn bind_to(self, query: Query<'_>) -> Query<'_> {
         query.bind((self.tenant_id, self.store_id, self.blob_id))

@@ -17,7 +17,7 @@ use super::{
     SessionEvent, SessionLimits, SessionListing, SessionName, SessionPage, SessionSummary, page_of,
 };
 use crate::calls::{CallObject, earlier_object, record_call};
-use crate::database::{Database, FromRow, Role, RowLock, Tx};
+use crate::database::{Database, FromRow, Ids, Role, RowLock, Tx};
 use crate::model::{AuditAction, AuditObject, AuditedAction, Idempotency};
 use crate::numbers::{period_of, signed};
 use crate::tenants::lock_live_tenant;
@@ -129,11 +129,8 @@ impl Sessions {
         session_ids: &[SessionId],
         only: Option<&[StoreId]>,
     ) -> Result<Vec<SessionName>, IndexError> {
-        let mut tx = self.0.read("session_names", Role::Tenant(tenant_id)).await?;
-        let query = tx.query_with_lists(&texts::names()).bind(tenant_id);
-        let names = query.bind_ids(Some(session_ids)).bind_ids(only).all().await?;
-        tx.commit().await?;
-        Ok(names)
+        let (role, values) = (Role::Tenant(tenant_id), (tenant_id, Ids(Some(session_ids)), Ids(only)));
+        self.0.all_with_lists("session_names", role, &texts::names(), values).await
     }
 
     /// Returns the session after the change. A change that the same call made earlier is
@@ -197,20 +194,10 @@ impl Sessions {
             None if listing.filter.newest_first => (i64::MAX, Uuid::max()),
             None => (i64::MIN, Uuid::nil()),
         };
-        let mut tx = self.0.read("list_session_events", Role::Tenant(tenant_id)).await?;
-        let events = tx
-            .query_with_lists(&texts::list_events(listing.filter.newest_first))
-            .bind(tenant_id)
-            .bind(session_id)
-            .bind(period_of(listing.filter.from, listing.filter.to))
-            .bind(at)
-            .bind(id)
-            .bind(listing.limit)
-            .bind_ids(listing.only.as_deref())
-            .all()
-            .await?;
-        tx.commit().await?;
-        Ok(events)
+        let text = texts::list_events(listing.filter.newest_first);
+        let (role, period) = (Role::Tenant(tenant_id), period_of(listing.filter.from, listing.filter.to));
+        let values = (tenant_id, session_id, period, at, id, listing.limit, Ids(listing.only.as_deref()));
+        self.0.all_with_lists("list_session_events", role, &text, values).await
     }
 
     /// Writes events of any tenant, in one transaction, each event once.

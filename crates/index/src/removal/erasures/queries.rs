@@ -16,7 +16,7 @@ use super::{
 };
 use crate::calls::{CallObject, earlier_object, record_call};
 use crate::database::{
-    Database, FromRow, Mode, Role, Row, RowLock, Tx, from_row, json_columns, named_columns, selects,
+    Database, FromRow, Ids, Mode, Role, Row, RowLock, Tx, from_row, json_columns, named_columns, selects,
 };
 use crate::model::{AuditAction, AuditObject, AuditedAction, Idempotency};
 use crate::numbers::{hex, unsigned};
@@ -175,17 +175,9 @@ impl Erasures {
         tenant_id: TenantId,
         listing: &ErasureListing,
     ) -> Result<Vec<Erasure>, IndexError> {
-        let mut tx = self.0.read("list_erasures", Role::Tenant(tenant_id)).await?;
-        let rows: Vec<Erasure> = tx
-            .query_with_lists(LIST)
-            .bind(tenant_id)
-            .bind(listing.after.map_or(Uuid::max(), ErasureId::uuid))
-            .bind_ids(listing.only.as_deref())
-            .bind(listing.limit)
-            .all()
-            .await?;
-        tx.commit().await?;
-        Ok(rows)
+        let before = listing.after.map_or(Uuid::max(), ErasureId::uuid);
+        let values = (tenant_id, before, Ids(listing.only.as_deref()), listing.limit);
+        self.0.all_with_lists("list_erasures", Role::Tenant(tenant_id), LIST, values).await
     }
 
     /// Open erasures that no worker holds, each for `length`: the oldest one of each tenant.
