@@ -374,8 +374,8 @@ impl AccessTimes {
         });
     }
 
-    /// Writes who was shown which version. What the index refuses is dropped, so that the rest
-    /// is written.
+    /// Writes the readers of versions. A batch that the index refuses is dropped, so that the
+    /// others are written.
     async fn write_readers(&self) -> Result<(), IndexError> {
         let (index, mut reads) = (&self.context.index.reads, self.log.readers.take());
         while let Some(batch) = reads.batch(|| self.context.new_uuid()) {

@@ -127,8 +127,8 @@ impl EmbeddingQueue {
         if is_paused { None } else { waiting.next(now) }
     }
 
-    /// The store whose turn it is, whatever failed, or else the one that would back off for the
-    /// shortest time.
+    /// Like [`Self::next`], also after several failures. If no store has a turn, the store that
+    /// backs off for the shortest time.
     pub(crate) fn next_of_all(&self, now: Instant) -> Option<Place> {
         let mut waiting = self.waiting.lock();
         waiting.next(now).or_else(|| {

@@ -24,7 +24,7 @@ pub struct LineDiff<'t> {
 
 impl<'t> LineDiff<'t> {
     /// Maximum number of lines compared in each text, from the first to the last changed line.
-    /// The time limit covers the comparison alone; the work before and after it grows faster than
+    /// The time limit covers only the comparison; the work before and after it grows faster than
     /// the number of lines.
     pub const MAX_LINES: usize = 2_000;
 

@@ -1,7 +1,7 @@
 //! Who was shown which version: written with the access times, and listed.
 //!
-//! A flush writes reads of any tenant in one transaction. Reads of what is gone are
-//! dropped, and so are those of stores that record none.
+//! A flush writes reads of any tenant in one transaction. Reads of removed memories
+//! are dropped, and so are those of stores that record none.
 
 use keepsake_core::schemas::MemoryReaderType;
 use keepsake_core::{SessionId, StoreId, Surface, TenantId, Timestamp};

@@ -5,8 +5,8 @@
 //! A pass lists both stores, compares them by path and hash ([`plan`]), and writes what differs
 //! ([`pass`]). Every write has a precondition, or creates a memory where none is; a write that found
 //! something else, or whose outcome is unknown, is left to the next pass, which looks again. So a
-//! run that was stopped is repeated, and nothing is written twice. What was copied is kept in
-//! memory only: the base, by which a later pass tells changes of the source from changes of the target.
+//! run that was stopped is repeated, and nothing is written twice. The base, a list of the copied
+//! memories in this process only, tells a later pass whether the source or the target changed.
 //!
 //! # Only the official API
 //!

@@ -76,11 +76,11 @@ impl ListedMemory {
     }
 }
 
-/// A memory that was listed, read again.
+/// A listed memory, after its content was read.
 pub(crate) enum ReadMemory<T = ListedMemory> {
     Memory(T),
     Deleted,
-    /// The memory exists, but its content is missing or damaged, or no memory can have it, for this reason.
+    /// The memory exists, but its content cannot be used: it is missing, damaged or invalid. With the reason.
     Unusable(String),
 }
 
@@ -88,12 +88,12 @@ pub(crate) enum ReadMemory<T = ListedMemory> {
 pub(crate) type ListedMemories = (BTreeMap<String, ListedMemory>, Option<String>);
 
 impl StoreApi {
-    /// The same store, for a copy of it.
+    /// The same store; its reads count as those of a backup, not as uses by an agent.
     pub(crate) fn for_backup(self) -> Self {
         Self { client: self.client.reading_for(Purpose::Backup), ..self }
     }
 
-    /// The path of the store, and what is below it.
+    /// The segments of the API path of the store, followed by those of `below`.
     pub(crate) fn path<'a>(&'a self, below: &[&'a str]) -> Vec<&'a str> {
         [&["memory_stores", self.id.as_str()], below].concat()
     }

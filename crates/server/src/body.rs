@@ -154,8 +154,8 @@ fn tool_call(
     let Some(Value::Object(input)) = body.remove("input") else {
         return Err(ApiError::invalid_request("`input` must be an object: the tool's input"));
     };
-    // The model wrote the name and the input; the rest of the block is the caller's. Invalid
-    // Unicode in the name is no error here: the mended name matches no tool.
+    // The model wrote the name and the input; the rest of the block is the caller's. A name with
+    // invalid Unicode is accepted here: no tool has it, so the call is refused as an unknown tool.
     let not_unicode =
         not_unicode.filter(|field| field != "name").map(|field| match field.strip_prefix("input.") {
             Some(field) => Ok(field.to_owned()),

@@ -29,9 +29,9 @@ const FAILING_TIMEOUT: Duration = Duration::from_mins(2);
 const PLAIN_TEXT: &str = "keepsake";
 /// How long the endpoint is sent fewer texts at a time, after it refused more.
 const SMALL_BATCHES_FOR: Duration = Duration::from_mins(10);
-/// Requests of a page that ended the endpoint until its documents are sent one by one.
+/// When this many requests with a page have stopped the endpoint, the page's documents are sent one by one.
 const ENDED_TOGETHER: u32 = 3;
-/// Requests of a document alone that ended the endpoint until the document is left out.
+/// When this many requests with one document have stopped the endpoint, the document is left out.
 const ENDED_ALONE: u32 = 2;
 /// Stores that are remembered, for each difficulty.
 const MAX_STORES: usize = 1_000;
@@ -44,13 +44,13 @@ type Answered<T> = Result<Result<T, EndpointError>, EngineError>;
 pub(super) struct EndpointDocuments {
     /// The number of texts that it takes in a request, until that time; `None`: [`MAX_BATCH`].
     small_batches: Mutex<Option<(usize, Instant)>>,
-    /// The pages of stores that ended it.
+    /// The pages of stores that stopped it.
     ending: Mutex<HashMap<Place, EndingPage>>,
     /// The number of versions in the next page of stores whose last page took too long.
     small_pages: Mutex<HashMap<Place, u32>>,
 }
 
-/// A page of a store at which the endpoint ended.
+/// A page of a store that stopped the endpoint.
 #[derive(Debug, Default)]
 struct EndingPage {
     /// Identifies the page: the version before it.
@@ -162,7 +162,7 @@ impl EndpointDocuments {
         Some(are_known.map(|(version_id, _)| *version_id).collect())
     }
 
-    /// Notes that the endpoint ended at a page, or at a document of it that was sent alone.
+    /// Notes that a request with a page, or with one of its documents, stopped the endpoint.
     fn note_end(&self, place: Place, from: i64, alone: Option<VersionId>) {
         let mut ending = self.ending.lock();
         let page = entry_of(&mut ending, place);
@@ -221,7 +221,7 @@ impl EndpointDocuments {
         let mut divided: Option<(usize, usize)> = None;
         // The document whose texts fail, and since when.
         let mut failing: Option<(usize, Instant)> = None;
-        // Whether the endpoint embedded another text after the first failure, and before this text alone.
+        // The endpoint must embed a plain text after the first failure, and again before one text counts as failing.
         let (mut is_working, mut is_working_before) = (false, None);
         while let Some(owner) = owners.get(vectors.len()).copied() {
             let start = vectors.len();
@@ -318,7 +318,7 @@ const fn may_be_of_a_text(error: &EndpointError) -> bool {
     }
 }
 
-/// Whether the endpoint may have ended during a request; a proxy before it answers 502 or 504.
+/// Whether the endpoint may have stopped during a request; a proxy before it answers 502 or 504.
 const fn may_have_ended(error: &EndpointError) -> bool {
     matches!(error, EndpointError::Unreachable(_) | EndpointError::Refused { status: 502 | 504 })
 }

@@ -147,8 +147,8 @@ impl<'a> Listing<'a> {
     }
 
     /// Reads the memories as they were, and the state of the history, which is an empty page of
-    /// changes. A memory whose version is redacted is left out. What history does not record is
-    /// left out, too: pins and expiry times.
+    /// changes. A memory whose version is redacted is left out. History does not record pins
+    /// and expiry times, so these are left out, too.
     pub(super) async fn read_past(
         mut self,
         at: NamedMoment,

@@ -184,7 +184,7 @@ fn model(given: Option<&RawValue>) -> Result<BTreeMap<String, Field<'_>>, Engine
     Ok(given.chain(effort).collect())
 }
 
-/// What a field must be, and whether its JSON text is that.
+/// A rule for a field: in words, and as a check of its JSON text.
 type Rule = (&'static str, fn(&str) -> bool);
 
 const TEXT: Rule = ("must be a string", |text| matches!(kind(text), Kind::String));

@@ -140,9 +140,9 @@ impl Pool {
 /// What the statements of a transaction see of others' commits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Snapshot {
-    /// Each statement sees what was committed before it.
+    /// Each statement sees the commits before it.
     OfStatement,
-    /// All statements see what was committed before the first one.
+    /// All statements see the commits before the first one.
     OfTransaction,
 }
 

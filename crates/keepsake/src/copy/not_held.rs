@@ -14,7 +14,7 @@ use crate::output::{bytes, counted};
 
 /// The most bytes of a memory that the official API takes.
 const OFFICIAL_BYTES: u64 = 102_400;
-/// Versions that are counted; a longer history is told as such.
+/// Maximum number of versions that are counted; a longer history is reported as "more than 2,000".
 const MAX_COUNTED_VERSIONS: usize = 2_000;
 
 /// A thing that the copy does not have.
@@ -36,7 +36,7 @@ impl NotHeld {
     }
 }
 
-/// The limits of a store, which only a Keepsake states.
+/// The limits of a store; only a Keepsake server reports them.
 #[derive(Debug, Default, Deserialize)]
 pub(super) struct Limits {
     bytes_per_memory: Option<u64>,
@@ -63,7 +63,7 @@ impl Limits {
     }
 }
 
-/// The memories that are refused, those that may be, and the quotas.
+/// The memories that the target refuses or may refuse, and the quotas that the copy exceeds.
 pub(super) fn of_plan(plan: &Plan, limits: &Limits) -> Vec<NotHeld> {
     let refused = plan.report.entries().iter().filter(|entry| entry.outcome.is_refused(Class::Rule));
     let mut found: Vec<_> = refused

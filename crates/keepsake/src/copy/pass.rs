@@ -289,7 +289,7 @@ impl StoreCopy {
         Ok(is_done)
     }
 
-    /// Prints what was done since the last call.
+    /// Prints the changes of the target since the last call.
     pub(super) fn tell_step(&mut self) -> Result<()> {
         match self.receipt.step() {
             Some((step, sentence)) => self.printer.step(&step, || sentence),

@@ -90,7 +90,7 @@ pub(super) fn plan(found: SourceListing, mut target: TargetMemories, base: &Base
     for (path, memory) in &target {
         destination.add(path, memory.clone());
     }
-    // What the target still has as it was copied is replaced, whatever the rule for conflicts.
+    // A memory that is unchanged in the target since it was copied is replaced, whatever the rule for conflicts.
     let (mut ours, mut others) = (Vec::new(), Vec::new());
     for item in items {
         let there = target.get(&item.path);
@@ -108,7 +108,7 @@ pub(super) fn plan(found: SourceListing, mut target: TargetMemories, base: &Base
     plan
 }
 
-/// What is remembered of an item that was copied with this hash.
+/// The record of an item that was copied with this hash; `None`: the item is a file.
 pub(super) fn copied_of(item: &SourceMemory, sha256: String) -> Option<CopiedMemory> {
     match &item.origin {
         ContentOrigin::Memory(id) => Some(CopiedMemory { source_id: id.clone(), sha256 }),

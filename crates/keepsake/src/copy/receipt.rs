@@ -67,7 +67,7 @@ impl Receipt {
         }
     }
 
-    /// Notes what a pass found that cannot be, or is not, copied. What was noted before is outdated.
+    /// Replaces the notes by those of a pass: the memories that it did not copy, with the reasons.
     pub(super) fn note(&mut self, kept: usize, mut report: Report) {
         self.only_in_target = kept;
         self.has_conflicts = report.conflicts().next().is_some();
@@ -83,7 +83,7 @@ impl Receipt {
         self.noted.insert(path.as_str().to_owned(), ("refused", Some(reason)));
     }
 
-    /// Notes a memory that is not as it was copied, unless it is known to differ.
+    /// Notes a copied memory whose content in the target is another one, unless it has a note already.
     pub(super) fn differs(&mut self, path: &MemoryPath, reason: &str) {
         let noted = self.noted.entry(path.as_str().to_owned());
         noted.or_insert_with(|| ("differs", Some(reason.to_owned())));
@@ -112,7 +112,7 @@ impl Receipt {
         self.counts.get(what).copied().unwrap_or_default()
     }
 
-    /// What was done since the last call, as an object and as a sentence; `None`: nothing.
+    /// The changes of the target since the last call, as an object and as a sentence; `None`: there were none.
     pub(super) fn step(&mut self) -> Option<(Value, String)> {
         let told = std::mem::replace(&mut self.told, self.counts.clone());
         let since = COUNTS.map(|name| (name, self.done(name) - told.get(name).copied().unwrap_or_default()));
@@ -145,7 +145,7 @@ impl Receipt {
         self.noted.len().saturating_sub(MAX_ITEMS)
     }
 
-    /// The number of memories of each result; of a dry run, those that there would be.
+    /// The number of memories by result; of a dry run, the numbers that the copy would have.
     fn counted(&self, is_dry_run: bool) -> Vec<(&'static str, u64)> {
         let done = COUNTS.map(|name| {
             let noted = self.number_of(name) as u64;
@@ -193,7 +193,8 @@ impl Receipt {
     }
 }
 
-/// Prints the receipts. Fails if the copy failed, or if something was not copied or is not as it was copied.
+/// Prints the receipts. Fails if the copy failed, if a memory was refused, or if a copied memory differs from its
+/// source.
 pub(super) fn end<'a>(
     receipts: impl Iterator<Item = &'a Receipt>,
     printer: &Printer,
@@ -216,7 +217,7 @@ pub(super) fn end<'a>(
     Err(Failure::new(format!("{wrong} memories are not equal")))
 }
 
-/// One object in JSON, a table of what is not equal and a sentence for people.
+/// Prints one JSON object or, for people, a table of the noted memories and a sentence for each pair of stores.
 fn print(receipts: &[&Receipt], printer: &Printer, is_dry_run: bool, is_complete: bool) -> Result<()> {
     if printer.is_table() {
         for receipt in receipts {

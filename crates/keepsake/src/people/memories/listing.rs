@@ -75,7 +75,7 @@ pub(super) async fn list(args: LsArgs) -> Result<()> {
     connection.printer.items(&items, &columns, "the memory store is empty")
 }
 
-/// Lists what was deleted at a path or below it.
+/// Lists the memories that were deleted at a path or below it.
 async fn list_deleted(connection: &Connection, path: &str, ids: IdsArgs) -> Result<()> {
     let failed = "the deleted memories cannot be listed";
     let mut items = connection.list(failed, &["memories", "deleted"], &[], usize::MAX).await?;
