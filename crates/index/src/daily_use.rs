@@ -231,7 +231,7 @@ impl DailyUse {
         let text = most_used(only.map_or(NEWEST_ROWS, |_| ROWS_OF_STORES), by);
         let mut tx = self.0.read("most_used_stores", Role::Tenant(tenant_id)).await?;
         let query = tx.query_with_lists(&text).bind((tenant_id, day, limit, WHOLE_TENANT));
-        let query = if only.is_some() { query.bind_ids(only) } else { query };
+        let query = if only.is_some() { query.bind(Ids(only)) } else { query };
         let stores = query.all().await?;
         tx.commit().await?;
         Ok(stores)

@@ -21,7 +21,7 @@ use statements::{
 };
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, RowLock, Tx, from_row};
+use crate::database::{Database, FromRow, Ids, Role, Row, RowLock, Tx, from_row};
 use crate::model::Head;
 use crate::numbers::{FIRST_STORE, LAST_STORE, signed};
 use crate::removal::{PLAN_BY_KEYS, begin_removal};
@@ -223,7 +223,7 @@ impl Embeddings {
     ) -> Result<Vec<EmbeddingState>, IndexError> {
         let mut tx = self.0.read_one("embedding_states", Role::Tenant(tenant_id)).await?;
         let text = tx.choose(STATES);
-        tx.query(text).bind(tenant_id).bind_ids(Some(stores)).bind(model).all().await
+        tx.query(text).bind((tenant_id, Ids(Some(stores)), model)).all().await
     }
 
     /// The vectors of a store that were written since an edit, in one query; since 0, all.
@@ -302,8 +302,7 @@ impl Embeddings {
             return Ok(false);
         };
         let next: Vec<StoreId> = tx.query(NEXT_STORES).bind((tenant_id, after, limit)).scalars().await?;
-        let query = tx.query_with_lists(UNSETTLE_STORES).bind(tenant_id);
-        query.bind_ids(Some(&next)).execute().await?;
+        tx.query_with_lists(UNSETTLE_STORES).bind((tenant_id, Ids(Some(&next)))).execute().await?;
         let last = next.last().filter(|_| next.len() >= limit as usize).copied();
         tx.query(UNSETTLED_THROUGH).bind((tenant_id, last)).execute().await?;
         tx.commit().await?;
@@ -327,13 +326,13 @@ impl Embeddings {
             tx.execute_on_postgres(PLAN_BY_KEYS, ()).await?;
             // A change of the tenant sees these stores afterwards, or is seen here.
             lock_live_tenant(&mut tx, tenant_id).await?;
-            let query = tx.query_with_lists(tx.choose(LOCK_STORES)).bind(tenant_id);
-            let locked: Vec<StoreId> = query.bind_ids(Some(&store_ids)).scalars().await?;
-            let query = tx.query_with_lists(SETTLED).bind(tenant_id).bind_ids(Some(&locked));
-            let settled: Vec<StoreId> = query.bind(model).scalars().await?;
+            let query = tx.query_with_lists(tx.choose(LOCK_STORES)).bind((tenant_id, Ids(Some(&store_ids))));
+            let locked: Vec<StoreId> = query.scalars().await?;
+            let query = tx.query_with_lists(SETTLED).bind((tenant_id, Ids(Some(&locked)), model));
+            let settled: Vec<StoreId> = query.scalars().await?;
             if !settled.is_empty() {
-                let query = tx.query_with_lists(SETTLE).bind(tenant_id).bind_ids(Some(&settled));
-                query.bind(model.unwrap_or(NO_MODEL)).execute().await?;
+                let values = (tenant_id, Ids(Some(&settled)), model.unwrap_or(NO_MODEL));
+                tx.query_with_lists(SETTLE).bind(values).execute().await?;
             }
             tx.commit().await?;
         }
@@ -414,15 +413,13 @@ impl Embeddings {
         }
         let kept = with_same_text(&mut tx, claim, page).await?;
         if !kept.is_empty() {
-            let query = tx.query_with_lists(KEEP).bind(place).bind(model);
-            query.bind_ids(Some(&kept)).execute().await?;
+            tx.query_with_lists(KEEP).bind((place, model, Ids(Some(&kept)))).execute().await?;
         }
         write_rows(&mut tx, claim, rows).await?;
         let query = tx.query_with_lists(EARLIER).bind(place);
         let earlier: Vec<MemoryId> = query.bind((model, page.from, page.through)).scalars().await?;
         if !earlier.is_empty() {
-            let query = tx.query_with_lists(REMOVE_EARLIER).bind(place).bind(model);
-            query.bind_ids(Some(&earlier)).execute().await?;
+            tx.query_with_lists(REMOVE_EARLIER).bind((place, model, Ids(Some(&earlier)))).execute().await?;
         }
         let query = tx.query(ADVANCE).bind(place).bind((model, page.through, claim.replica));
         let is_complete = page.through >= store.seq;

@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use crate::calls::{CallObject, earlier_call, record_call};
 use crate::commit::{Commit, CommitOutcome, KeptMemory};
-use crate::database::{Commits, Database, FromRow, Mode, Role, Row, Tx, from_row};
+use crate::database::{Commits, Database, FromRow, Ids, Mode, Role, Row, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{
     Claim, Directory, DirectorySummary, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
@@ -416,8 +416,8 @@ pub(crate) async fn find_all(
     ids: &[MemoryId],
     paths: &[&str],
 ) -> Result<Vec<FoundMemory>, IndexError> {
-    let query = tx.query_with_lists(FIND_ALL).bind(store);
-    query.bind_ids(Some(ids)).bind(json!(paths).to_string()).all().await
+    let values = (store, Ids(Some(ids)), json!(paths).to_string());
+    tx.query_with_lists(FIND_ALL).bind(values).all().await
 }
 
 async fn directories_at(

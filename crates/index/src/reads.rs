@@ -10,7 +10,7 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::access_times::LOCK_STORES;
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row, named_columns, selects};
+use crate::database::{Database, FromRow, Ids, Role, Row, Tx, from_row, named_columns, selects};
 use crate::model::{
     MemoryReader, NO_SESSION, ReadVersions, ReaderCounts, ReaderPage, ReaderPlace, RecordedReads,
 };
@@ -179,7 +179,7 @@ impl MemoryReads {
         let query = tx.query_with_lists(OF_SESSION).bind((tenant_id, session_id));
         let query = query.bind((after.first_read_at, after.version_id));
         let query = query.bind((&after.actor_type, &after.actor_id, &after.surface));
-        let readers = query.bind_ids(only).bind(limit).all().await?;
+        let readers = query.bind((Ids(only), limit)).all().await?;
         tx.commit().await?;
         Ok(ReaderPage { readers, recorded_from: Some(from.unwrap_or(Timestamp::from_micros(0))) })
     }

@@ -34,7 +34,7 @@ use sqlx::{AssertSqlSafe, SqlSafeStr};
 
 use crate::IndexError;
 use crate::commit::{CommitPlan, directory_of};
-use crate::database::{Query, RowLock, Tx, from_row};
+use crate::database::{Ids, Query, RowLock, Tx, from_row};
 use crate::directories::Directories;
 use crate::model::{AuditedAction, DeletionReason, Operation};
 use crate::numbers::{signed, unsigned};
@@ -324,7 +324,7 @@ impl<'t> Removal<'t> {
             // The memories are deleted, and their vectors with them.
             VersionSelection::Of { memories, limit } => {
                 let query = self.query_with_lists(DELETE_VERSIONS_OF);
-                let rows = query.bind_ids(Some(memories)).bind(limit).all().await?;
+                let rows = query.bind((Ids(Some(memories)), limit)).all().await?;
                 (rows.len() as u64, rows)
             }
         };
@@ -365,9 +365,8 @@ impl<'t> Removal<'t> {
             return Ok(blobs);
         }
         let text = queue_unreferenced();
-        let query = self.query_with_lists(&text).bind_ids(Some(&blobs));
-        let query = query.bind((queue.not_before, queue.reason.name()));
-        let queued: Vec<VersionId> = query.bind(queue.erasure_id).scalars().await?;
+        let values = (Ids(Some(&blobs)), queue.not_before, queue.reason.name(), queue.erasure_id);
+        let queued: Vec<VersionId> = self.query_with_lists(&text).bind(values).scalars().await?;
         self.delete_contents(&queued).await?;
         Ok(queued)
     }
@@ -375,8 +374,7 @@ impl<'t> Removal<'t> {
     /// Deletes the content of queued blobs that is in this database.
     async fn delete_contents(&mut self, queued: &[VersionId]) -> Result<(), IndexError> {
         if !queued.is_empty() {
-            let query = self.query_with_lists(DELETE_CONTENTS).bind_ids(Some(queued));
-            query.execute().await?;
+            self.query_with_lists(DELETE_CONTENTS).bind(Ids(Some(queued))).execute().await?;
         }
         Ok(())
     }
@@ -385,12 +383,11 @@ impl<'t> Removal<'t> {
     /// live ones out of their directories. The caller counts them.
     async fn delete_memories(&mut self, memories: &[MemoryId]) -> Result<RemovedMemories, IndexError> {
         let query = self.query_with_lists(DELETE_MEMORIES);
-        let rows: Vec<MemoryRow> = query.bind_ids(Some(memories)).all().await?;
+        let rows: Vec<MemoryRow> = query.bind(Ids(Some(memories))).all().await?;
         let mut counts = [0; 3];
         let texts = [DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS, DELETE_EMBEDDINGS];
         for (count, text) in counts.iter_mut().zip(texts) {
-            let query = self.query_with_lists(text).bind_ids(Some(memories));
-            *count = query.execute().await?;
+            *count = self.query_with_lists(text).bind(Ids(Some(memories))).execute().await?;
         }
         let [access_times, search_documents, _] = counts;
         let deleted = rows.len() as u64;

@@ -9,7 +9,7 @@ use keepsake_core::{ContentHash, MemoryId, MemoryPath, StoreId, TenantId, Timest
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, from_row};
+use crate::database::{Database, FromRow, Ids, Role, Row, from_row};
 use crate::model::SearchRow;
 use crate::numbers::FIRST_STORE;
 use crate::stores::lock_live_store;
@@ -242,7 +242,7 @@ impl SearchTerms {
             .bind(known.map(|place| place.purge_epoch))
             .bind(known.and_then(|place| place.version_id))
             .bind(since.analyser)
-            .bind_ids(Some(&since.unindexed))
+            .bind(Ids(Some(&since.unindexed)))
             .all()
             .await?;
         drop(tx);

@@ -8,7 +8,7 @@ use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId, Timestamp,
 use serde_json::json;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx};
+use crate::database::{Database, FromRow, Ids, Role, Row, Tx};
 use crate::model::{Head, Operation, StoreState, Version, VersionListing};
 use crate::versions::{STATE, StateRow, VERSION_COLUMNS, page_of};
 
@@ -348,8 +348,8 @@ impl Reader<'_> {
     async fn heads(&mut self, ids: &[MemoryId]) -> Result<Vec<UndoneMemory>, IndexError> {
         let mut heads = Vec::with_capacity(ids.len());
         for ids in ids.chunks(PAGE.into()) {
-            let query = self.tx.query_with_lists(HEADS).bind(self.store);
-            heads.extend(query.bind_ids(Some(ids)).all::<UndoneMemory>().await?);
+            let query = self.tx.query_with_lists(HEADS).bind((self.store, Ids(Some(ids))));
+            heads.extend(query.all::<UndoneMemory>().await?);
         }
         Ok(heads)
     }

@@ -155,7 +155,7 @@ impl Tx {
 
     /// A statement with lists.
     ///
-    /// `column IN_IDS($n)` and `FROM_IDS($n)` use the ids of [`Query::bind_ids`].
+    /// `column IN_IDS($n)` and `FROM_IDS($n)` use [`Ids`](super::Ids).
     /// `column IN_NUMBERS($n)`, `column IN_TEXTS($n)`, `FROM_TEXTS($n)` and `FROM_NUMBERS($n)` use the JSON
     /// array bound to `$n`. `FROM_IDS` is a table `ids` with the column `id`, `FROM_TEXTS` a
     /// table `texts` with the column `text`, and `FROM_NUMBERS` a table `numbers` with the
@@ -459,8 +459,8 @@ impl Query<'_> {
         })
     }
 
-    /// Binds a list of ids, for a statement of [`Tx::query_with_lists`].
-    pub(crate) fn bind_ids<T: Value<Stored = Uuid> + Copy>(self, ids: Option<&[T]>) -> Self {
+    /// Binds [`Ids`](super::Ids).
+    pub(super) fn bind_ids<T: Value<Stored = Uuid> + Copy>(self, ids: Option<&[T]>) -> Self {
         let ids = ids.map(|ids| ids.iter().map(|id| id.into_stored()).collect::<Vec<_>>());
         self.bind_with(|statement| match statement {
             Statement::Postgres(_, arguments) => arguments.add(ids),

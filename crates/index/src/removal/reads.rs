@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::{Removal, begin_removal};
 use crate::IndexError;
-use crate::database::{Database, Role, from_row};
+use crate::database::{Database, Ids, Role, from_row};
 use crate::reads::note_gap;
 
 /// Records removed in one transaction, which may block other writers.
@@ -64,8 +64,8 @@ impl Removal<'_> {
         &mut self,
         memories: &[MemoryId],
     ) -> Result<(u64, bool), IndexError> {
-        let query = self.query_with_lists(DELETE_OF_MEMORIES).bind_ids(Some(memories));
-        let removed = query.bind(BATCH).execute().await?;
+        let query = self.query_with_lists(DELETE_OF_MEMORIES).bind((Ids(Some(memories)), BATCH));
+        let removed = query.execute().await?;
         Ok((removed, removed < BATCH.unsigned_abs()))
     }
 

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::{Queue, Removal, VersionSelection, begin_removal};
 use crate::IndexError;
 use crate::commit::CLOCK_AHEAD_AT_MOST;
-use crate::database::{Database, Role, RowLock, from_row};
+use crate::database::{Database, Ids, Role, RowLock, from_row};
 use crate::model::DeletionReason;
 use crate::numbers::FIRST_STORE;
 
@@ -266,10 +266,9 @@ async fn remove_deleted(
     // A dry run changes nothing, so a next batch could not continue from this one; it
     // counts everything at once.
     let limit = if batch.dry_run { i64::MAX } else { limit };
-    let query = removal.query_with_lists(VERSIONS_OF);
     let memories: Vec<_> = current.keys().copied().collect();
-    let query = query.bind_ids(Some(&memories));
-    let places: Vec<(i64, MemoryId)> = query.bind(limit).all().await?;
+    let query = removal.query_with_lists(VERSIONS_OF).bind((Ids(Some(&memories)), limit));
+    let places: Vec<(i64, MemoryId)> = query.all().await?;
     let ended: BTreeSet<_> = places
         .iter()
         .filter(|(seq, memory_id)| current.get(memory_id) == Some(seq))

@@ -114,8 +114,8 @@ impl Sessions {
         let mut found = find_page(&mut tx, tenant_id, listing).await?;
         let next = listing.fit(&mut found);
         let ids: Vec<_> = found.iter().map(|found| found.session_id).collect();
-        let query = tx.query_with_lists(text).bind(tenant_id);
-        let mut sessions: Vec<S> = query.bind_ids(Some(&ids)).all().await?;
+        let query = tx.query_with_lists(text).bind((tenant_id, Ids(Some(&ids))));
+        let mut sessions: Vec<S> = query.all().await?;
         add_attachments(&mut tx, tenant_id, &mut sessions).await?;
         tx.commit().await?;
         Ok(page_of(&found, sessions, next))
@@ -237,7 +237,7 @@ async fn find_page(
         .bind(listing.filter.archived)
         .bind(listing.filter.agent_version)
         .bind(listing.filter.agent_id.as_deref())
-        .bind_ids(listing.only.as_deref())
+        .bind(Ids(listing.only.as_deref()))
         .bind(i64::from(listing.limit) + 1);
     if let Some(store_id) = listing.filter.store_id {
         query = query.bind(store_id);
@@ -265,8 +265,8 @@ async fn add_attachments<S: Attachable>(
         return Ok(());
     }
     let ids: Vec<_> = sessions.iter().map(Attachable::session_id).collect();
-    let query = tx.query_with_lists(texts::ATTACHMENTS).bind(tenant_id);
-    let rows: Vec<AttachmentRow> = query.bind_ids(Some(&ids)).all().await?;
+    let query = tx.query_with_lists(texts::ATTACHMENTS).bind((tenant_id, Ids(Some(&ids))));
+    let rows: Vec<AttachmentRow> = query.all().await?;
     for row in rows {
         if let Some(session) = sessions.iter_mut().find(|session| session.session_id() == row.session_id) {
             session.attachments().push(row.attachment);

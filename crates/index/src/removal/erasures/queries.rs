@@ -282,8 +282,7 @@ impl Erasures {
                  AND d.blob_id = ids.id)"
         );
         let mut tx = self.0.read_one("forgotten_blobs", Role::Job(None)).await?;
-        let query = tx.query_with_lists(&text).bind((tenant_id, store_id));
-        query.bind_ids(Some(blobs)).scalars().await
+        tx.query_with_lists(&text).bind((tenant_id, store_id, Ids(Some(blobs)))).scalars().await
     }
 
     /// Overwrites remains of deleted rows in the database file, if there is one.
@@ -345,8 +344,8 @@ impl Erasures {
             return Ok(false);
         };
         let mut receipt = work.counts;
-        let query = tx.query_with_lists(HAS_QUEUED).bind((tenant_id, erasure_id));
-        let has_blobs: bool = query.bind_ids(Some(&receipt.memory_store_ids)).scalar().await?;
+        let values = (tenant_id, erasure_id, Ids(Some(&receipt.memory_store_ids)));
+        let has_blobs: bool = tx.query_with_lists(HAS_QUEUED).bind(values).scalar().await?;
         if has_blobs || !Progress::parse(work.cursor)?.is_done() {
             return Ok(false);
         }

@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::{Queue, Removal, VersionSelection, stores};
 use super::{ErasureReceipt, RowsErased, StepName};
 use crate::IndexError;
-use crate::database::{RowLock, Tx, from_row};
+use crate::database::{Ids, RowLock, Tx, from_row};
 use crate::listing::end_of;
 use crate::model::{DeletionReason, FORGOTTEN};
 use crate::numbers::signed;
@@ -326,8 +326,7 @@ impl Step {
         // Events come first, because the versions are the only record of the memories'
         // other paths.
         let query = removal.query_with_lists(DELETE_EVENTS_OF);
-        let query = query.bind_ids(Some(&memories)).bind(limit);
-        let events = query.execute().await?;
+        let events = query.bind((Ids(Some(&memories)), limit)).execute().await?;
         self.receipt.removed.session_events += events;
         if signed(events) >= limit {
             return Ok(());
@@ -371,7 +370,7 @@ impl Step {
         let through: Option<Vec<u8>> = query.bind(i64::from(self.limit) - 1).optional_scalar().await?;
         let query = tx.query_with_lists(DELETE_CALLS).bind(tenant_id);
         let query = query.bind((&progress.calls_after, through.as_deref()));
-        self.receipt.removed.idempotency_records += query.bind_ids(Some(&progress.stores)).execute().await?;
+        self.receipt.removed.idempotency_records += query.bind(Ids(Some(&progress.stores))).execute().await?;
         if let Some(through) = through {
             progress.calls_after = through;
             return Ok(());
