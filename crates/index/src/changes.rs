@@ -11,7 +11,7 @@ use sqlx::AssertSqlSafe;
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, from_row};
+use crate::database::{Database, Role, from_row};
 use crate::model::Version;
 use crate::numbers::hex;
 use crate::versions::VERSION_COLUMNS;
@@ -69,29 +69,9 @@ struct ChangeRow {
 }
 
 from_row! {
+    StoreHead { tenant_id = "of_tenant", store_id = "of_store", seq = "newest_seq", purge_epoch }
+    ChangeRow { version_before, newest_version; head, version if "version_id" }
     SessionHead { tenant_id, session_id, recent_events }
-}
-
-impl FromRow for StoreHead {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            tenant_id: row.get("of_tenant")?,
-            store_id: row.get("of_store")?,
-            seq: row.get("newest_seq")?,
-            purge_epoch: row.get("purge_epoch")?,
-        })
-    }
-}
-
-impl FromRow for ChangeRow {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            head: row.read()?,
-            version_before: row.get("version_before")?,
-            newest_version: row.get("newest_version")?,
-            version: row.read_unless_null("version_id")?,
-        })
-    }
 }
 
 const HEAD: &str = "s.tenant_id AS of_tenant, s.store_id AS of_store, s.seq AS newest_seq, s.purge_epoch";

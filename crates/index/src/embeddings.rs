@@ -187,6 +187,7 @@ from_row! {
     EmbeddingChanges { is_hybrid, edit .. is_whole, rows }
     EmbeddingState { store_id, is_hybrid, edit, is_replacing, memory_count, live_bytes }
     HybridStore { seq, purge_epoch, memory_count, live_bytes }
+    PageRow { seq; memory if "memory_id" }
 }
 
 impl FromRow for ChangeRow {
@@ -203,12 +204,6 @@ impl FromRow for WorkRow {
             is_pending: row.get("is_pending")?,
             has_outdated: row.get("has_outdated")?,
         })
-    }
-}
-
-impl FromRow for PageRow {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self { seq: row.get("seq")?, memory: row.read_unless_null("memory_id")? })
     }
 }
 

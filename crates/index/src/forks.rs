@@ -9,7 +9,7 @@ use keepsake_core::{Actor, StoreId, TenantId, Timestamp};
 use sqlx::types::Json;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::database::{Database, Role, Tx, from_row};
 use crate::model::StoreOrigin;
 
 /// How long the replica that creates a store holds its copy.
@@ -75,19 +75,10 @@ struct Place {
     store_id: StoreId,
 }
 
-from_row!(Place { tenant_id, store_id });
-
-impl FromRow for OpenFork {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            source_id: row.get("source_id")?,
-            seq: row.get("seq")?,
-            actor: row.actor(["actor_type", "actor_id"])?,
-            created_at: row.get("created_at")?,
-            after: row.get("after_path")?,
-            counts: ForkCounts { memories: row.get("memories")?, copied: row.get("copied")? },
-        })
-    }
+from_row! {
+    Place { tenant_id, store_id }
+    ForkCounts { memories, copied }
+    OpenFork { source_id, seq, created_at, after = "after_path"; actor by ["actor_type", "actor_id"], counts }
 }
 
 /// Records that a new store is to get the content of another one.

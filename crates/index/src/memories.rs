@@ -140,32 +140,10 @@ from_row! {
     StoreState { is_archived, purge_epoch }
     Expiry { unused_after_secs = "expires_unused_after", set_at = "period_set_at" }
     Claim { replica = "claimed_by", until = "claimed_until" }
+    Head { memory_id, path, version_id, seq = "head_seq"; content, claim if "claimed_by" }
+    Directory { files, size_bytes, total_entries .. entries }
     DirectorySummary { path, files, size_bytes, changed_at }
     Memory { is_pinned = "pinned", expires_at, created_at, updated_at, last_read_at, active_at; head }
-}
-
-impl FromRow for Head {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            memory_id: row.get("memory_id")?,
-            path: row.get("path")?,
-            version_id: row.get("version_id")?,
-            seq: row.get("head_seq")?,
-            content: row.read()?,
-            claim: row.read_unless_null("claimed_by")?,
-        })
-    }
-}
-
-impl FromRow for Directory {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            files: row.get("files")?,
-            size_bytes: row.get("size_bytes")?,
-            total_entries: row.get("total_entries")?,
-            entries: Vec::new(),
-        })
-    }
 }
 
 impl FromRow for Lookup {

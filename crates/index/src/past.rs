@@ -136,6 +136,9 @@ struct StateRow {
 
 from_row! {
     StoreRow { seq, past_seq, last_version_at; store }
+    PastMemory {
+        memory_id, version_id, seq, path, created_at, updated_at, redacted_at; content if "blob_id"
+    }
 }
 
 impl FromRow for StateRow {
@@ -144,21 +147,6 @@ impl FromRow for StateRow {
             is_after: row.get::<i64>("side")? == 1,
             is_deleted: row.get::<Operation>("op")? == Operation::Deleted,
             memory: row.read()?,
-        })
-    }
-}
-
-impl FromRow for PastMemory {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            memory_id: row.get("memory_id")?,
-            version_id: row.get("version_id")?,
-            seq: row.get("seq")?,
-            path: row.get("path")?,
-            content: row.read_unless_null("blob_id")?,
-            created_at: row.get("created_at")?,
-            updated_at: row.get("updated_at")?,
-            redacted_at: row.get("redacted_at")?,
         })
     }
 }

@@ -189,14 +189,9 @@ struct UnindexedRow {
 
 from_row! {
     SearchPlace { seq, purge_epoch, version_id }
+    SearchChange { memory_id; head if "path" }
     SearchHead { path, terms; version }
     SearchedVersion { version_id = "head_id", blob_id, sha256, updated_at }
-}
-
-impl FromRow for SearchChange {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self { memory_id: row.get("memory_id")?, head: row.read_unless_null("path")? })
-    }
 }
 
 impl FromRow for SinceRow {

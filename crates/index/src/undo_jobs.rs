@@ -9,7 +9,7 @@ use keepsake_core::{Actor, MemoryUndoId, ObjectKind, Refused, StoreId, TenantId,
 use sqlx::types::Json;
 
 use crate::calls::{CallObject, earlier_object, record_call};
-use crate::database::{Bind, Database, FromRow, Query, Role, Row, from_row, selects};
+use crate::database::{Bind, Database, Query, Role, from_row, selects};
 use crate::model::Idempotency;
 use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
@@ -126,6 +126,9 @@ pub struct UndoKey {
 pub struct UndoJobs(pub(crate) Database);
 
 from_row! {
+    StoredUndo {
+        undo_id, created_at, ended_at, failing_since, error, is_cancelled; actor by ["actor_type", "actor_id"]
+    }
     UndoPartState { part, is_done, counts }
     UndoKey { tenant_id, store_id, undo_id }
 }
@@ -133,20 +136,6 @@ from_row! {
 impl Bind<'_> for UndoKey {
     fn bind_to(self, query: Query<'_>) -> Query<'_> {
         query.bind((self.tenant_id, self.store_id, self.undo_id))
-    }
-}
-
-impl FromRow for StoredUndo {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            undo_id: row.get("undo_id")?,
-            actor: row.actor(["actor_type", "actor_id"])?,
-            created_at: row.get("created_at")?,
-            ended_at: row.get("ended_at")?,
-            failing_since: row.get("failing_since")?,
-            error: row.get("error")?,
-            is_cancelled: row.get("is_cancelled")?,
-        })
     }
 }
 

@@ -6,7 +6,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row};
+use crate::database::{Database, FromRow, Role, Row, from_row};
 use crate::expiry::Life;
 use crate::model::Expiry;
 
@@ -126,37 +126,16 @@ pub struct MemoryUse {
 #[derive(Debug, Clone)]
 pub struct Usage(pub(crate) Database);
 
-impl FromRow for StoreUsage {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            expiry: row.read()?,
-            versions: row.get("version_count")?,
-            version_bytes: row.get("version_bytes")?,
-            never_read_count: row.get("never_read_count")?,
-            embedded_memories: row.get("embedded_memories")?,
-            embedding_chunks: row.get("embedding_chunks")?,
-            embedding_bytes: row.get("embedding_bytes")?,
-            never_read: Vec::new(),
-            idle: Vec::new(),
-            timed: Vec::new(),
-        })
+from_row! {
+    StoreUsage {
+        versions = "version_count", version_bytes, never_read_count, embedded_memories, embedding_chunks,
+        embedding_bytes; expiry .. never_read, idle, timed
     }
-}
-
-impl FromRow for MemoryUse {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            memory_id: row.get("memory_id")?,
-            path: row.get("path")?,
-            size_bytes: row.get("size_bytes")?,
-            last_written_at: row.get("updated_at")?,
-            last_written_by: row.actor(["actor_type", "actor_id"])?,
-            last_accessed_at: row.get("last_read_at")?,
-            last_accessed_by: row.actor(["last_read_by_type", "last_read_by"])?,
-            expires_at: row.get("expires_at")?,
-            is_pinned: row.get("pinned")?,
-            active_at: row.get("active_at")?,
-        })
+    MemoryUse {
+        memory_id, path, size_bytes, last_written_at = "updated_at", last_accessed_at = "last_read_at",
+        expires_at, is_pinned = "pinned", active_at;
+        last_written_by by ["actor_type", "actor_id"],
+        last_accessed_by by ["last_read_by_type", "last_read_by"]
     }
 }
 

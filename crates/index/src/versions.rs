@@ -1,7 +1,6 @@
 //! The history of a store: look-ups and lists of its versions.
 
 use futures::future::BoxFuture;
-use keepsake_core::schemas::{MemoryChangeType, MemoryDeletionType};
 use keepsake_core::{ContentHash, MemoryPath, StoreId, TenantId, Timestamp, VersionId};
 use sqlx::AssertSqlSafe;
 
@@ -73,48 +72,21 @@ pub(crate) struct StateRow {
 }
 
 from_row! {
+    Version {
+        version_id, seq, prev_seq, memory_id, operation = "op", path, created_at, redacted_at, undoes;
+        content if "blob_id", created_by by ["actor_type", "actor_id"],
+        redacted_by by ["redacted_by_type", "redacted_by"]
+        .. r#type
+    }
+    MemoryDeletion {
+        memory_store_id = "store_id", memory_id, path, deletion_version_id = "version_id",
+        memory_version_id = "restorable", content_size_bytes = "size_bytes", content_sha256 = "sha256",
+        deleted_at = "created_at", restorable_until = "created_at", seq;
+        deleted_by by ["actor_type", "actor_id"]
+        .. r#type
+    }
     StoredContent { blob_id, size_bytes, sha256 }
     StateRow { seq; store }
-}
-
-impl FromRow for Version {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            r#type: MemoryChangeType,
-            version_id: row.get("version_id")?,
-            seq: row.get("seq")?,
-            prev_seq: row.get("prev_seq")?,
-            memory_id: row.get("memory_id")?,
-            operation: row.get("op")?,
-            path: row.get("path")?,
-            content: row.read_unless_null("blob_id")?,
-            created_at: row.get("created_at")?,
-            created_by: row.actor(["actor_type", "actor_id"])?,
-            redacted_at: row.get("redacted_at")?,
-            redacted_by: row.actor(["redacted_by_type", "redacted_by"])?,
-            undoes: row.get("undoes")?,
-        })
-    }
-}
-
-impl FromRow for MemoryDeletion {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        let deleted_at = row.get("created_at")?;
-        Ok(Self {
-            r#type: MemoryDeletionType,
-            memory_store_id: row.get("store_id")?,
-            memory_id: row.get("memory_id")?,
-            path: row.get("path")?,
-            deletion_version_id: row.get("version_id")?,
-            memory_version_id: row.get("restorable")?,
-            content_size_bytes: row.get("size_bytes")?,
-            content_sha256: row.get("sha256")?,
-            deleted_at,
-            deleted_by: row.actor(["actor_type", "actor_id"])?,
-            restorable_until: deleted_at,
-            seq: row.get("seq")?,
-        })
-    }
 }
 
 impl FromRow for VersionRow {

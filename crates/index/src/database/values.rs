@@ -359,15 +359,20 @@ macro_rules! selects {
 
 /// Implements [`FromRow`] for structs whose fields are columns. A column has the name
 /// of its field unless another name is given. The fields after a semicolon take several
-/// columns each. The fields after `..` are not stored, such as the `type` of an object in
-/// the API, and have their default.
+/// columns each: `content if "blob_id"` is `None` if the column `blob_id` is NULL, and
+/// `created_by by ["actor_type", "actor_id"]` is an actor. The fields after `..` are not
+/// stored, such as the `type` of an object in the API, and have their default.
 macro_rules! from_row {
-    ($($type:ty { $($field:ident $(= $column:literal)?),+ $(,)? $(; $($part:ident),+)? $(.. $($unstored:ident),+)? })+) => {$(
+    ($($type:ty {
+        $($field:ident $(= $column:literal)?),+ $(,)?
+        $(; $($part:ident $(if $key:literal)? $(by [$kind:literal, $id:literal])?),+)?
+        $(.. $($unstored:ident),+)?
+    })+) => {$(
         impl $crate::database::FromRow for $type {
             fn from_row(row: &$crate::database::Row) -> Result<Self, $crate::IndexError> {
                 Ok(Self {
                     $($field: row.get($crate::database::from_row!(@name $field $($column)?))?,)+
-                    $($($part: row.read()?,)+)?
+                    $($($part: $crate::database::from_row!(@part row $(if $key)? $(by $kind $id)?),)+)?
                     $($($unstored: Default::default(),)+)?
                 })
             }
@@ -375,5 +380,8 @@ macro_rules! from_row {
     )+};
     (@name $field:ident) => { stringify!($field) };
     (@name $field:ident $column:literal) => { $column };
+    (@part $row:ident) => { $row.read()? };
+    (@part $row:ident if $key:literal) => { $row.read_unless_null($key)? };
+    (@part $row:ident by $kind:literal $id:literal) => { $row.actor([$kind, $id])? };
 }
 pub(crate) use {columns, from_row, json_columns, named_columns, selects};

@@ -35,6 +35,10 @@ pub(super) struct AttachmentRow {
 named_columns!(Access);
 
 from_row! {
+    Session {
+        session_id, agent, environment_id, title, metadata, vault_ids, created_at, updated_at, archived_at,
+        last_used_at .. attachments
+    }
     FoundSession { session_id, created_at, agent_bytes }
     SessionName { session_id, agent_name, title }
     SessionSummary { created_at, archived_at, last_used_at; name .. attachments }
@@ -44,25 +48,6 @@ from_row! {
     }
     AttachmentRow { session_id; attachment }
     StoreToAttach { name, description, is_archived }
-}
-
-/// The attachments are not read.
-impl FromRow for Session {
-    fn from_row(row: &Row) -> Result<Self, IndexError> {
-        Ok(Self {
-            session_id: row.get("session_id")?,
-            agent: row.get("agent")?,
-            environment_id: row.get("environment_id")?,
-            title: row.get("title")?,
-            metadata: row.get("metadata")?,
-            vault_ids: row.get("vault_ids")?,
-            attachments: Vec::new(),
-            created_at: row.get("created_at")?,
-            updated_at: row.get("updated_at")?,
-            archived_at: row.get("archived_at")?,
-            last_used_at: row.get("last_used_at")?,
-        })
-    }
 }
 
 impl FromRow for SessionEvent {
