@@ -70,13 +70,7 @@ impl ForkCounts {
 #[derive(Debug, Clone)]
 pub struct Forks(pub(crate) Database);
 
-struct Place {
-    tenant_id: TenantId,
-    store_id: StoreId,
-}
-
 from_row! {
-    Place { tenant_id, store_id }
     ForkCounts { memories, copied }
     OpenFork { source_id, seq, created_at, after = "after_path"; actor by ["actor_type", "actor_id"], counts }
 }
@@ -146,7 +140,6 @@ impl Forks {
     /// longest time.
     pub async fn open(&self, now: Timestamp, limit: u32) -> Result<Vec<(TenantId, StoreId)>, IndexError> {
         let values = (now, limit, now.plus(2 * FORK_HELD_FOR));
-        let places: Vec<Place> = self.0.all("open_forks", Role::Job(None), OPEN, values).await?;
-        Ok(places.into_iter().map(|place| (place.tenant_id, place.store_id)).collect())
+        self.0.all("open_forks", Role::Job(None), OPEN, values).await
     }
 }
