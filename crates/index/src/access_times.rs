@@ -42,9 +42,7 @@ impl AccessTimes {
         latest.sort_by_key(|read| (read.key, Reverse(read.at)));
         latest.dedup_by_key(|read| read.key);
         let mut tx = self.0.write("flush_access", Role::Shared(None)).await?;
-        for part in self.0.parts_of(latest, |read| read.key.0) {
-            let rows: Value = part.into_iter().map(to_json).collect();
-            let rows = rows.to_string();
+        for rows in self.0.json_parts(latest, |read| read.key.0, to_json) {
             tx.execute_on_postgres(LOCK_STORES, &rows).await?;
             let text = AssertSqlSafe(write(tx.choose(ROWS)));
             tx.query(text).bind(&rows).execute().await?;
@@ -73,10 +71,8 @@ impl AccessTimes {
         };
         let mut tx = self.0.write_one(call, Role::Shared(None)).await?;
         let text = tx.choose([on_postgres(table, id, &tx.of_one_tenant("o")), on_sqlite(table, id)]);
-        for part in self.0.parts_of(uses.iter().collect(), |used| used.key.0) {
-            let rows: Value = part.into_iter().map(row).collect();
-            let query = tx.query(AssertSqlSafe(text.clone())).bind(rows.to_string());
-            query.execute().await?;
+        for rows in self.0.json_parts(uses, |used| used.key.0, row) {
+            tx.query(AssertSqlSafe(text.clone())).bind(rows).execute().await?;
         }
         tx.commit().await
     }

@@ -5,10 +5,9 @@
 
 use std::sync::Arc;
 
-use keepsake_core::{SessionId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{Id, SessionId, StoreId, TenantId, Timestamp, VersionId};
 use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
-use uuid::Uuid;
 
 use crate::IndexError;
 use crate::database::{Database, Role, from_row};
@@ -121,10 +120,9 @@ impl Changes {
         );
         let mut tx = self.0.read_one("store_heads", Role::Shared(None)).await?;
         let mut heads = Vec::new();
-        for part in self.0.parts_of(stores.to_vec(), |(tenant_id, _)| *tenant_id) {
-            let watched = part.into_iter().map(|(tenant_id, id)| watched(tenant_id, id.uuid()));
-            let query = tx.query(AssertSqlSafe(text.clone()));
-            heads.extend(query.bind(watched.collect::<Value>().to_string()).all::<StoreHead>().await?);
+        for ids in self.0.json_parts(stores, |(tenant_id, _)| *tenant_id, watched) {
+            let query = tx.query(AssertSqlSafe(text.clone())).bind(ids);
+            heads.extend(query.all::<StoreHead>().await?);
         }
         tx.commit().await?;
         Ok(heads)
@@ -145,17 +143,15 @@ impl Changes {
         );
         let mut tx = self.0.read_one("session_heads", Role::Shared(None)).await?;
         let mut heads = Vec::new();
-        for part in self.0.parts_of(sessions.to_vec(), |(tenant_id, _)| *tenant_id) {
-            let watched = part.into_iter().map(|(tenant_id, id)| watched(tenant_id, id.uuid()));
-            let query = tx.query(AssertSqlSafe(text.clone()));
-            let values = (watched.collect::<Value>().to_string(), since);
-            heads.extend(query.bind(values).all::<SessionHead>().await?);
+        for ids in self.0.json_parts(sessions, |(tenant_id, _)| *tenant_id, watched) {
+            let query = tx.query(AssertSqlSafe(text.clone())).bind((ids, since));
+            heads.extend(query.all::<SessionHead>().await?);
         }
         tx.commit().await?;
         Ok(heads)
     }
 }
 
-fn watched(tenant_id: TenantId, id: Uuid) -> Value {
-    json!({"tenant_id": hex(tenant_id.uuid()), "id": hex(id)})
+fn watched<K: Copy>((tenant_id, id): &(TenantId, Id<K>)) -> Value {
+    json!({"tenant_id": hex(tenant_id.uuid()), "id": hex(id.uuid())})
 }

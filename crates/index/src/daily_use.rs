@@ -182,9 +182,7 @@ impl DailyUse {
         if !batch.begin(&mut tx, "daily_use").await? {
             return tx.commit().await;
         }
-        for part in self.0.parts_of(counts.iter().collect(), |count| count.tenant_id) {
-            let rows: Value = part.into_iter().map(to_json).collect();
-            let rows = rows.to_string();
+        for rows in self.0.json_parts(counts, |count| count.tenant_id, to_json) {
             tx.execute_on_postgres(LOCK_TENANTS, &rows).await?;
             tx.execute_on_postgres(LOCK_STORES, &rows).await?;
             let text = AssertSqlSafe(add(tx.choose(ROWS)));

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 use futures::future::BoxFuture;
 use keepsake_core::TenantId;
 use keepsake_telemetry::{Metrics, Outcome, PoolState};
+use serde_json::Value;
 use sqlx::{AssertSqlSafe, SqlSafeStr};
 use tracing::{Instrument, Span};
 use uuid::Uuid;
@@ -116,17 +117,20 @@ impl Database {
         self.is_distributed().then_some(tenant_id)
     }
 
-    /// The parts of a list that one statement may name: all together, or on a distributed
-    /// database those of each tenant, in the order of the tenants.
-    pub(crate) fn parts_of<T>(&self, all: Vec<T>, tenant_of: impl Fn(&T) -> TenantId) -> Vec<Vec<T>> {
-        if !self.is_distributed() {
-            return vec![all];
+    /// Rows as JSON parameters, one for each statement: one for all rows or, on a distributed
+    /// database, one for the rows of each tenant, in the order of the tenants.
+    pub(crate) fn json_parts<T>(
+        &self,
+        rows: impl IntoIterator<Item = T>,
+        tenant_of: impl Fn(&T) -> TenantId,
+        to_json: impl Fn(T) -> Value,
+    ) -> Vec<String> {
+        let mut parts = BTreeMap::<_, Vec<Value>>::new();
+        for row in rows {
+            let tenant_id = self.is_distributed().then(|| tenant_of(&row));
+            parts.entry(tenant_id).or_default().push(to_json(row));
         }
-        let mut parts = BTreeMap::<_, Vec<T>>::new();
-        for one in all {
-            parts.entry(tenant_of(&one)).or_default().push(one);
-        }
-        parts.into_values().collect()
+        parts.into_values().map(|rows| Value::Array(rows).to_string()).collect()
     }
 
     pub(crate) fn disk(&self) -> &Arc<DiskState> {

@@ -117,9 +117,7 @@ impl MemoryReads {
         if !batch.begin(&mut tx, "reads").await? {
             return tx.commit().await;
         }
-        for part in self.0.parts_of(reads.iter().collect(), |read| read.tenant_id) {
-            let rows: Value = part.into_iter().map(to_json).collect();
-            let rows = rows.to_string();
+        for rows in self.0.json_parts(reads, |read| read.tenant_id, to_json) {
             tx.execute_on_postgres(LOCK_STORES, &rows).await?;
             let text =
                 AssertSqlSafe(write(tx.choose(ROWS), ["v", "s", "m"].map(|table| tx.of_one_tenant(table))));

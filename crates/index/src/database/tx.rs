@@ -178,7 +178,7 @@ impl Tx {
     }
 
     /// The condition that rows of a table are of the tenant of all rows of the JSON parameter
-    /// [`Database::parts_of`]; nothing where they can be of several tenants. The planner needs
+    /// [`Database::json_parts`]; nothing where they can be of several tenants. The planner needs
     /// it where it does not find out by itself.
     pub(crate) fn of_one_tenant(&self, table: &str) -> String {
         if self.is_distributed() {
@@ -304,7 +304,7 @@ pub(crate) fn with_lists(sql: &str, is_postgres: bool) -> String {
 /// The tenant of the rows of a JSON parameter that are all of one tenant.
 const TENANT_OF_ROWS: &str = "CAST(CAST($1 AS jsonb) -> 0 ->> 'tenant_id' AS uuid)";
 
-/// A statement with rows of [`Database::parts_of`] as a JSON parameter, for a distributed
+/// A statement with rows of [`Database::json_parts`] as a JSON parameter, for a distributed
 /// database: the tenant is that of the first row, a constant for the planner. `None`: it has
 /// no such rows.
 fn of_one_tenant(sql: &str) -> Option<String> {

@@ -132,8 +132,7 @@ impl BlobDeletions {
                 return Ok(false);
             }
         }
-        for part in self.0.parts_of(deleted.iter().collect(), |deleted| deleted.key.tenant_id) {
-            let blobs = part.into_iter().map(to_json).collect::<Value>().to_string();
+        for blobs in self.0.json_parts(deleted, |deleted| deleted.key.tenant_id, to_json) {
             let [remove, keep] = FINISH_OF_TENANT;
             tx.query(remove).bind(&blobs).execute().await?;
             tx.query(keep).bind((&blobs, orphans_until)).execute().await?;

@@ -4,7 +4,6 @@ mod rows;
 mod texts;
 
 use keepsake_core::{ObjectKind, Refused, SessionId, StoreId, TenantId};
-use serde_json::Value;
 use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -207,10 +206,8 @@ impl Sessions {
     pub async fn flush_events(&self, events: &[SessionEvent]) -> Result<(), IndexError> {
         let mut tx = self.0.write_one("flush_session_events", Role::Shared(None)).await?;
         let text = texts::flush_events(tx.choose(texts::EVENTS));
-        for part in self.0.parts_of(events.iter().collect(), |event| event.tenant_id) {
-            let rows: Value = part.into_iter().map(row_of_event).collect();
-            let query = tx.query(AssertSqlSafe(text.clone()));
-            query.bind(rows.to_string()).execute().await?;
+        for rows in self.0.json_parts(events, |event| event.tenant_id, row_of_event) {
+            tx.query(AssertSqlSafe(text.clone())).bind(rows).execute().await?;
         }
         tx.commit().await
     }
