@@ -64,7 +64,7 @@ impl Events {
                 ended => {
                     self.current = None;
                     if let Some(Err(error)) = ended
-                        && let Some(error) = too_long(error)
+                        && let Some(error) = permanent(error)
                     {
                         return Err(error);
                     }
@@ -128,8 +128,8 @@ fn parts(response: Response) -> impl Stream<Item = Result<bytes::Bytes>> {
     })
 }
 
-/// The error of a stream that is not worth another attempt, such as a too long event.
-fn too_long(error: sse_stream::Error) -> Option<ClientError> {
+/// The error of a stream, if another attempt would fail in the same way: an event is too long.
+fn permanent(error: sse_stream::Error) -> Option<ClientError> {
     let sse_stream::Error::Body(error) = error else {
         return None;
     };

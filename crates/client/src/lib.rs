@@ -251,7 +251,7 @@ impl Client {
                 },
                 Err(error) => ClientError::unreachable(self.url(), &error),
             };
-            // A repeated `DELETE` could report that its object is missing.
+            // `DELETE` does not count: after a lost answer, the second one reports that its object is missing.
             let is_idempotent = match method {
                 Method::GET => true,
                 Method::POST => self.api == Api::Public,

@@ -241,16 +241,17 @@ impl Embeddings {
         } else {
             self.0.all("embedding_changes", role, CHANGES, values).await?
         };
-        let mut found = None;
+        // One row has the state of the store; each other row has the vectors of a memory.
+        let mut state = None;
         let mut written = Vec::with_capacity(rows.len());
         for ChangeRow { place, row } in rows {
-            found = found.or(place);
+            state = state.or(place);
             written.extend(row);
         }
-        Ok(found.map(|place| EmbeddingChanges {
-            is_whole: since_edit <= 0 || place.edit < since_edit,
+        Ok(state.map(|state| EmbeddingChanges {
+            is_whole: since_edit <= 0 || state.edit < since_edit,
             rows: written,
-            ..place
+            ..state
         }))
     }
 
@@ -423,9 +424,11 @@ impl Embeddings {
         Ok(EmbeddingOutcome::Written { is_complete })
     }
 
-    /// Removes rows of vectors of a store that are not needed, within the limits: of a lexical
-    /// store all, and else those of other models, once those of `model` were complete and no
-    /// replica has begun with either within the hour before `now`.
+    /// Removes vectors of a store that are not needed, within `limits`.
+    ///
+    /// If the store is not searched by meaning, no vector is needed. Else those of other models are not needed
+    /// once those of `model` are complete. They are kept if a replica has begun to write vectors of
+    /// either model within the hour before `now`.
     pub async fn remove_outdated(
         &self,
         tenant_id: TenantId,

@@ -59,7 +59,7 @@ pub(crate) const PERIOD: &str = "SELECT s.expires_unused_after, s.period_set_at,
     FROM store s JOIN tenant t ON t.tenant_id = s.tenant_id \
     WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL";
 
-/// The last use of a session that has a store attached and is not archived.
+/// The latest use of any session that has this store attached, without archived sessions.
 const LAST_SESSION_USE: &str = "SELECT max(CASE WHEN s.last_used_at > s.created_at THEN s.last_used_at \
         ELSE s.created_at END) \
     FROM session_resource r CROSS JOIN session s WHERE r.tenant_id = $1 AND r.store_id = $2 \

@@ -108,7 +108,8 @@ impl Forks {
         Ok(self.0.change("advance_fork", Role::Tenant(tenant_id), ADVANCE, values).await? > 0)
     }
 
-    /// Holds a copy until `until`, unless another worker holds it at `now`.
+    /// Claims the work on a copy until `until`; `false`: another worker's claim lasts beyond
+    /// `now`.
     pub async fn hold(
         &self,
         tenant_id: TenantId,

@@ -50,7 +50,7 @@ pub struct Attachment {
     pub description: String,
     /// The store's directory for an agent with a file system. For tools, it is
     /// `/memories/` with the same last segment.
-    // The last segment, unique in the session.
+    // The field has only the last segment of the directory, which is unique in the session.
     #[serde(rename = "mount_path", serialize_with = "mount_path_of_slug")]
     pub slug: String,
     pub created_at: Timestamp,

@@ -128,7 +128,7 @@ pub enum UndoReadError {
 #[derive(Debug, Clone)]
 pub struct Undos(pub(crate) Database);
 
-/// The memory as if its last version, before which it did not exist, is taken back.
+/// Reads a memory as if its last version had created it, and only that version were taken back.
 impl FromRow for UndoneMemory {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
         let is_deleted = row.get::<Option<Timestamp>>("deleted_at")?.is_some();

@@ -100,7 +100,7 @@ pub(crate) fn widened(values: &[i8]) -> Vec<i16> {
     values.iter().copied().map(i16::from).collect()
 }
 
-/// Independent sums of a [`dot`] product.
+/// The number of partial sums of a [`dot`] product, which the processor computes in parallel.
 const LANES: usize = 16;
 
 /// The sum of the products of two lists. At most [`MAX_DIMENSIONS`](crate::MAX_DIMENSIONS)

@@ -23,7 +23,7 @@ pub struct PathWords {
     words: Vec<String>,
 }
 
-/// The position of a word in a path; the best one is last.
+/// The position of a word in a path, from the worst to the best.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum WordPosition {
     Directories,

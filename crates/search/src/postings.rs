@@ -115,7 +115,7 @@ impl Postings {
     pub fn copied_rows(&self) -> Self {
         let mut copy = Self::within(self.room);
         for slot in self.slots.iter().filter(|slot| slot.is_live) {
-            // Without postings, nothing is read, and no damage found.
+            // An index without postings reads no row, so it cannot find a damaged one.
             let _ = copy.add(slot.clone());
         }
         copy

@@ -16,7 +16,7 @@ pub const MARKS: (char, char) = ('⟦', '⟧');
 pub const MAX_SNIPPET_CHARS: usize = 240;
 /// Characters of the snippet before the first match.
 const LEAD_CHARS: usize = 60;
-/// Sums with a smaller difference count as equal.
+/// Passages are equally good if the sums of their weights differ by less.
 const TOLERANCE: f64 = 1e-9;
 /// Replaces the removed part of a cut line.
 const CUT: char = '…';

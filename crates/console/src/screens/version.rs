@@ -60,7 +60,7 @@ impl VersionRow {
         }
     }
 
-    /// The same for a version that may have moved its memory; `before` is the version before, if it has.
+    /// The same, with the previous path if the version moved its memory; then `before` is the version before it.
     pub(super) fn after(
         before: Option<&Version>,
         shown: &ShownVersion,

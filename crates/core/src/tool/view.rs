@@ -10,7 +10,7 @@ use crate::path::{DirPath, ToolPath};
 const MAX_LINES: usize = 999_999;
 /// Characters before each line: the number's column and the tab.
 pub(super) const NUMBER_CHARS: usize = 7;
-/// Spare bytes for a notice after the lines.
+/// Bytes allocated for the notice after the lines, which says how to read the rest.
 const NOTICE_BYTES: usize = 160;
 
 /// Renders a file's lines with their numbers.

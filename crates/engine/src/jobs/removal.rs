@@ -78,6 +78,7 @@ pub(super) async fn remove_all<S: Selection>(
     }
 }
 
+/// Removes an item in batches. Stops between two batches if the lease cannot be renewed.
 async fn remove<S: Selection>(
     selection: &mut S,
     item: &mut S::Item,

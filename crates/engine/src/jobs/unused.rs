@@ -97,7 +97,7 @@ struct UnusedMemories<'a> {
     is_dry: bool,
     /// All reads up to this time are written.
     until: Timestamp,
-    /// Stores with their own period come first.
+    /// The stores that are read: first those with their own period, then those with their tenant's.
     period_of: PeriodOf,
     after: Option<(TenantId, StoreId)>,
     stores: u64,

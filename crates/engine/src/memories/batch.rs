@@ -95,7 +95,7 @@ impl Memories {
                 let write = memories.writer.write(&owner, store_id, idempotency);
                 let (outcome, read) = write.run_once(&batch).await?;
                 let answers = Answers { memories: &memories, batch: &batch, write: &write };
-                answers.to(outcome, read).await
+                answers.results_of(outcome, read).await
             })
             .await
     }

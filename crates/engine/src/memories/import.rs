@@ -239,9 +239,10 @@ fn actor_of(field: &'static str, by: Option<VersionActor>) -> Result<Option<Acto
     Ok(Some(Actor::Imported(kind, id)))
 }
 
-/// The id of an imported memory, the same in every part of the history.
-fn memory_id_of(store_id: StoreId, their_id: &str) -> MemoryId {
-    let named = [store_id.uuid().as_bytes(), their_id.as_bytes()].concat();
+/// The id of an imported memory in its new store. It depends only on the arguments, so that each call that
+/// imports a part of the history gets the same id.
+fn memory_id_of(store_id: StoreId, imported_id: &str) -> MemoryId {
+    let named = [store_id.uuid().as_bytes(), imported_id.as_bytes()].concat();
     let hash = ContentHash::of(&named);
     let mut bytes = [0; 16];
     bytes.copy_from_slice(&hash.as_bytes()[..16]);

@@ -103,7 +103,8 @@ impl Cache {
             return Ok((store, None));
         }
         let turn = Arc::clone(&store.loading).lock_owned().await;
-        // Queried again, since that load may have started before this search.
+        // If another search loaded the index meanwhile, it is still updated: that load may have begun before
+        // this search did.
         let is_loaded = store.is_loaded.load(Ordering::Relaxed);
         if is_loaded && self.update(key, &store, wanted, false).await? {
             drop(turn);

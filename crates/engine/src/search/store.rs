@@ -319,7 +319,7 @@ impl SearchedStore {
         let blobs: HashMap<_, _> = ids.chain(at_paths).filter_map(blob_of).collect();
         drop(state);
         for (change, number) in changes.iter().zip(0..) {
-            // No memory has such an id: it has no time.
+            // No stored memory has such a small id.
             let new_id = || MemoryId::from_uuid(Uuid::from_u128(number));
             let memory_id = change.memory_id.unwrap_or_else(new_id);
             match change.after.as_ref().filter(|path| !path.is_setting()) {

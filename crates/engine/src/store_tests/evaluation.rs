@@ -29,8 +29,8 @@ pub(super) struct Evaluation<'a> {
     pub(super) store_id: StoreId,
 }
 
-/// What the tests ask of the memories.
-struct Seen {
+/// What the tests need to know of the tested memories, apart from their contents.
+struct TestedMemories {
     seq: i64,
     purge_epoch: i64,
     count: usize,
@@ -58,16 +58,16 @@ impl Evaluation<'_> {
         let changes: Arc<[ChangedMemory]> = changes.into();
         let paths: HashSet<_> = tests.iter().filter_map(path_of).cloned().collect();
         let (asked, asked_paths) = (tests.clone(), paths.clone());
-        let seen = self
+        let tested = self
             .search
             .with_outcome(tenant_id, self.store_id, Arc::clone(&changes), paths, move |outcome| {
-                Seen::of(&outcome, &asked, &asked_paths)
+                TestedMemories::of(&outcome, &asked, &asked_paths)
             })
             .await?;
-        let contents = self.contents(&tests, &changes, &seen).await?;
-        let seq = seen.seq;
+        let contents = self.contents(&tests, &changes, &tested).await?;
+        let seq = tested.seq;
         let conclude = move || {
-            let mut results = seen.searches.iter();
+            let mut results = tested.searches.iter();
             let concluded = tests.into_iter().map(|test| {
                 let StoreTest { line, expected } = test;
                 let searched =
@@ -75,7 +75,7 @@ impl Evaluation<'_> {
                 let found = searched.map_or(&[][..], |results| &results.found);
                 let message = match &expected {
                     Expectation::Search { finds, within, .. } => {
-                        let is_there = seen.at_paths.contains_key(finds);
+                        let is_there = tested.at_paths.contains_key(finds);
                         let is_too_broad = searched.is_none_or(|results| results.is_too_broad);
                         why_not_found(found, finds, *within, is_there, is_too_broad)
                     }
@@ -84,8 +84,8 @@ impl Evaluation<'_> {
                     }
                     Expectation::Unchanged { unchanged } => why_not_unchanged(&changes, unchanged),
                     Expectation::MaxFiles { max_files } => {
-                        let is_over = seen.count as u64 > *max_files;
-                        is_over.then(|| format!("the memory store has {} memories", seen.count))
+                        let is_over = tested.count as u64 > *max_files;
+                        is_over.then(|| format!("the memory store has {} memories", tested.count))
                     }
                 };
                 let hits = found.iter().take(MAX_HITS);
@@ -110,7 +110,7 @@ impl Evaluation<'_> {
         &self,
         tests: &[StoreTest],
         changes: &[ChangedMemory],
-        seen: &Seen,
+        tested: &TestedMemories,
     ) -> Result<HashMap<MemoryPath, FoundContent>, EngineError> {
         let mut contents = HashMap::new();
         for change in changes {
@@ -121,7 +121,7 @@ impl Evaluation<'_> {
         let is_read = |test: &StoreTest| matches!(test.expected, Expectation::Contains { .. });
         let paths: HashSet<_> = tests.iter().filter(|test| is_read(test)).filter_map(path_of).collect();
         let to_read = paths.into_iter().filter(|path| !contents.contains_key(*path));
-        let to_read: Vec<_> = to_read.map(|path| self.content(path, seen).boxed()).collect();
+        let to_read: Vec<_> = to_read.map(|path| self.content(path, tested).boxed()).collect();
         let read: Vec<_> = stream::iter(to_read).buffer_unordered(READS_AT_ONCE).try_collect().await?;
         contents.extend(read);
         Ok(contents)
@@ -130,14 +130,14 @@ impl Evaluation<'_> {
     async fn content(
         &self,
         path: &MemoryPath,
-        seen: &Seen,
+        tested: &TestedMemories,
     ) -> Result<(MemoryPath, FoundContent), EngineError> {
-        let content = match seen.at_paths.get(path) {
+        let content = match tested.at_paths.get(path) {
             Some((memory_id, Some((blob_id, sha256)))) => {
                 let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);
                 let key = BlobKey { tenant_id, store_id, blob_id: *blob_id };
                 let contents = &self.shared.contents;
-                contents.searched(key, seen.purge_epoch, (*memory_id, path), *sha256).await
+                contents.searched(key, tested.purge_epoch, (*memory_id, path), *sha256).await
             }
             Some((_, None)) | None => Ok(None),
         };
@@ -151,7 +151,7 @@ impl Evaluation<'_> {
     }
 }
 
-impl Seen {
+impl TestedMemories {
     fn of(outcome: &StoreOutcome, tests: &[StoreTest], paths: &HashSet<MemoryPath>) -> Self {
         let queries = tests.iter().filter_map(|test| match &test.expected {
             // The file's own limit is that of queries.

@@ -271,14 +271,14 @@ impl Write<'_> {
     /// Removes the blobs of a refused commit, including their object versions,
     /// since no client knows of them. The sweep removes any that remain.
     pub(super) async fn remove_blobs(&self, blobs: &[NewBlob]) {
-        remove_keys(self.context(), keys_of(blobs)).await;
+        erase_blobs(self.context(), keys_of(blobs)).await;
     }
 
     /// Removes the blobs in the background if the removal takes long: the client has
     /// already waited for an unavailable object store and must not wait again.
     async fn remove_blobs_soon(&self, blobs: &[NewBlob]) {
         let (context, keys) = (Arc::clone(self.context()), keys_of(blobs));
-        let removal = async move { remove_keys(&context, keys).await };
+        let removal = async move { erase_blobs(&context, keys).await };
         let removal = self.context().writes.spawn(removal);
         let _ = tokio::time::timeout(REMOVAL_AWAITED_FOR, removal).await;
     }
@@ -295,16 +295,16 @@ impl Write<'_> {
     }
 }
 
-async fn remove_keys(context: &Context, keys: Vec<BlobKey>) {
+async fn erase_blobs(context: &Context, keys: Vec<BlobKey>) {
     if context.has_content_in_index {
         return;
     }
-    let removals: Vec<_> = keys.into_iter().map(|key| remove_key(context, key).boxed()).collect();
+    let removals: Vec<_> = keys.into_iter().map(|key| erase_blob(context, key).boxed()).collect();
     let removals = stream::iter(removals).buffer_unordered(BLOBS_AT_ONCE);
     removals.collect::<()>().await;
 }
 
-async fn remove_key(context: &Context, key: BlobKey) {
+async fn erase_blob(context: &Context, key: BlobKey) {
     if let Err(error) = context.blobs.erase(&key).await {
         tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
     }

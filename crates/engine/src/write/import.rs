@@ -191,7 +191,7 @@ impl Write<'_> {
     }
 }
 
-/// The paths of the creations of one commit, and of their parents.
+/// The paths at which one commit creates memories, and all paths above these, at which no memory can be.
 #[derive(Default)]
 struct CreatedPaths {
     paths: HashSet<String>,

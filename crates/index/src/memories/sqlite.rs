@@ -15,7 +15,7 @@ use crate::numbers::hex;
 use crate::sqlite::SqliteIndex;
 
 /// The memories of a page: a range of an index, in its order. The columns of the store
-/// are empty.
+/// are NULL.
 macro_rules! memories_of_page {
     ($index:literal, $range:literal, $order:literal) => {
         concat!(
@@ -35,7 +35,7 @@ macro_rules! memories_of_page {
     };
 }
 
-/// The row of the store. The columns of memories are empty.
+/// The row of the store, which follows those of its memories. The columns of memories are NULL.
 macro_rules! store_of_page {
     () => {
         concat!(

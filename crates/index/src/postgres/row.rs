@@ -7,7 +7,7 @@ use serde_json::Value;
 enum Kind {
     /// Text, a number, a boolean or an id.
     Scalar,
-    /// Bytes, which are hexadecimal in the document.
+    /// Bytes, which the JSON document has as hexadecimal digits.
     Bytes,
     List(&'static Self),
     Row(&'static [(&'static str, Self)]),

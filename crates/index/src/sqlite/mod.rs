@@ -164,7 +164,7 @@ impl Writer {
     /// Commits the transaction, unless its last statement did, or none was sent.
     pub(crate) async fn commit(&mut self) -> Result<(), IndexError> {
         if self.session.is_open() {
-            self.committing();
+            self.forget_changed_answers();
             let committed = self.session.commit().await;
             self.forget_data_version_after(&committed);
             committed?;
@@ -173,7 +173,8 @@ impl Writer {
         Ok(())
     }
 
-    fn committing(&mut self) {
+    /// Removes the cached answers that the transaction may change, before it is committed.
+    fn forget_changed_answers(&mut self) {
         self.known.committing(mem::replace(&mut self.changes, Changes::All));
     }
 
@@ -187,7 +188,7 @@ impl Writer {
         arguments: SqliteArguments,
     ) -> Result<u64, IndexError> {
         let sql = AssertSqlSafe([sql.as_str(), "; COMMIT"].concat()).into_sql_str();
-        self.committing();
+        self.forget_changed_answers();
         let executed = self.session.execute(sql, arguments).await;
         let ended = match &executed {
             Ok(_) => {

@@ -56,14 +56,14 @@ impl Drop for Progress {
 pub(super) fn print(report: &mut Report, printer: &Printer, is_dry_run: bool) -> Result<()> {
     let files = report.sorted().iter();
     let items: Vec<Value> = if printer.is_table() {
-        let row = |alike: &Vec<&ReportEntry>| match alike.as_slice() {
+        let rows_of = |group: &Vec<&ReportEntry>| match group.as_slice() {
             [first, others @ ..] if others.len() >= MAX_ALIKE => {
                 let others = HumanCount(others.len() as u64);
                 vec![item(&format!("{} and {others} others", agent_path(&first.path)), first)]
             }
             few => few.iter().map(|file| item(&agent_path(&file.path), file)).collect(),
         };
-        alike(files.filter(|file| file.reason().is_some())).iter().flat_map(row).collect()
+        alike(files.filter(|file| file.reason().is_some())).iter().flat_map(rows_of).collect()
     } else {
         files.map(|file| item(&file.path, file)).collect()
     };

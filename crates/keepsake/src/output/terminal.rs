@@ -82,7 +82,8 @@ pub(crate) fn confirm(question: &str, is_sure: bool) -> Result<()> {
     }
 }
 
-/// The failure of [`confirm`] without a terminal, for a command that first looks up what the question names.
+/// Fails like [`confirm`] if stdin is not a terminal. A command that must look up what its question names
+/// calls this first.
 pub(crate) fn require_terminal() -> Result<()> {
     if std::io::stdin().is_terminal() {
         return Ok(());

@@ -127,8 +127,8 @@ impl Report {
     }
 }
 
-/// The value of `action` in JSON; what the step did or would do, in words; and what
-/// follows the path.
+/// The value of `action` in JSON; the verb of a step that was done; the verb after "would", for a dry run; and
+/// the text after the path.
 fn words_of(action: &Action) -> Option<(&'static str, &'static str, &'static str, String)> {
     let moved_to = |to: &MemoryPath| format!(" to {}", name(to.as_str()));
     Some(match action {

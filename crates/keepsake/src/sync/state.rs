@@ -89,7 +89,7 @@ struct Entry {
     content_sha256: ContentHash,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     version_id: Option<VersionId>,
-    /// Why the version is missing in the store, if that was found.
+    /// Why the store does not have the version; `None`: it has it, or this was not looked up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<VersionState>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

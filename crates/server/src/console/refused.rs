@@ -161,17 +161,17 @@ impl FormSlot {
 
     /// Reads a form that needs no sign-in, and keeps it. A small form holds none of [`MEMORY`].
     async fn read_open(&self, head: &Parts, form: Body) -> Result<Bytes, ApiError> {
-        let hold = |bytes: usize, copies| {
+        let hold_large = |bytes: usize, copies| {
             let is_small = u64::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_SMALL_FORM_BYTES);
             if is_small { Ok(()) } else { self.hold(bytes, copies) }
         };
         let mut arrived = 0;
         let arriving = |bytes: usize| {
             arrived += bytes;
-            hold(arrived, COPIES_WHILE_IT_ARRIVES)
+            hold_large(arrived, COPIES_WHILE_IT_ARRIVES)
         };
         let bytes = read_counted(head, form, MAX_CARRIED_BYTES, arriving).await?;
-        hold(bytes.len(), COPIES)?;
+        hold_large(bytes.len(), COPIES)?;
         self.keep(bytes.clone());
         Ok(bytes)
     }
@@ -206,6 +206,7 @@ impl FormSlot {
         response.map(|body| holding_until_sent(Arc::new(share), body))
     }
 
+    /// Reads the form of a refused request, and keeps it: of a form with a file, the texts before the file.
     async fn read(&self, head: &Parts, body: Body) {
         if let Some(boundary) = body::boundary_of(&head.headers) {
             let start = body::read_start(head, body, MAX_TEXTS_BYTES, self.arriving()).await;

@@ -92,7 +92,9 @@ pub(super) struct Answers<'a> {
 }
 
 impl Answers<'_> {
-    pub(super) async fn to(
+    /// The results of a batch whose write ended with `outcome`. `read` is the last read of the batch; a repeated
+    /// call needs none.
+    pub(super) async fn results_of(
         &self,
         outcome: WriteResult,
         read: Option<BatchRead>,

@@ -91,7 +91,7 @@ fn clean_up_later(object: Object<Manager>) {
 
 /// Ends the statement or transaction that was dropped on a connection.
 async fn clean_up(session: &mut PostgresSession) -> sqlx::Result<()> {
-    // Both ways first read the rest of the answer to an earlier statement.
+    // `ROLLBACK` and the ping both read the rest of the answer to an earlier statement first.
     if session.status.is_in_transaction {
         session.raw.execute("ROLLBACK").await?;
     } else {
