@@ -13,7 +13,7 @@ const MARK: &str = "qzx-erase-me";
 const KEPT: &str = "kept-for-good";
 const KEPT_PATHS: [&str; 3] = ["/people/bob", "/people/other/x", "/z"];
 /// The rows that search by meaning has of memories and of stores.
-const OF_MEANING: &str = "SELECT count(*) + (SELECT count(*) FROM embedded_store) FROM embedding";
+const OF_MEANING: &str = "SELECT (SELECT count(*) FROM embedding) + (SELECT count(*) FROM embedded_store)";
 /// Those of the memories to keep and of their store.
 const KEPT_OF_MEANING: i64 = 4;
 
