@@ -289,8 +289,8 @@ impl Database {
         self.begin(call, role, mode).await
     }
 
-    /// Executes one statement, in a separate call; returns how many rows it changed. On
-    /// Postgres, only a transaction sees a tenant.
+    /// Executes one statement, in a separate call; returns how many rows it changed. In the
+    /// role of a tenant it is a transaction, since Postgres sets the tenant only for one.
     pub(crate) async fn change<'q>(
         &self,
         call: &'static str,

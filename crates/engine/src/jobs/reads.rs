@@ -17,6 +17,8 @@ const TENANTS: u32 = 100;
 /// Records of one batch. A batch is one transaction, which may block other writers. The oldest
 /// records are all over the table, so each of them changes several pages.
 const BATCH_ROWS: u32 = 200;
+/// The longest rest between two batches, far below the time of a lease.
+const MAX_REST: Duration = Duration::from_secs(1);
 
 /// Removes, once an hour, records that are older than their tenant's retention, and the
 /// oldest of a tenant that has too many. It needs no cursor: the next run continues with the
@@ -77,7 +79,7 @@ impl Selection for OldReads<'_> {
             return Ok(Step::Done);
         }
         // Nobody waits for this removal, so that it leaves half of the disk's time to others.
-        tokio::time::sleep(begun.elapsed()).await;
+        tokio::time::sleep(begun.elapsed().min(MAX_REST)).await;
         Ok(Step::More)
     }
 }
