@@ -55,7 +55,7 @@ pub struct StoreUsageReport {
     /// When the period starts to count, if it was newly set or shortened.
     #[schema(required)]
     pub takes_effect_at: Option<Timestamp>,
-    /// No memory expires before this time, because a session that is not
+    /// No unused memory expires before this time, because a session that is not
     /// archived uses the store; null: no session used it within a day.
     #[schema(required)]
     pub in_use_until: Option<Timestamp>,
