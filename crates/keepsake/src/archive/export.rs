@@ -4,11 +4,11 @@ use std::fs::{self, File, TryLockError};
 use std::io::{self, BufWriter, Cursor, Read, Write};
 use std::path::{Path, PathBuf};
 
-use indicatif::HumanBytes;
 use keepsake_archive::Damage;
 use keepsake_archive::format::{INDEX, MANIFEST, Manifest, VERSIONS};
 use keepsake_archive::verified::{Prefix, read_manifest, verify};
 use keepsake_config::{Failure, cli::Result};
+use keepsake_core::words;
 use rustix::fs::fstat;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -54,7 +54,7 @@ pub(crate) async fn run(args: ExportArgs) -> Result<()> {
         format!(
             "exported {} ({}) to {kind}{}\n",
             counted(counts.memories, "memory"),
-            HumanBytes(counts.content_bytes),
+            words::bytes(counts.content_bytes),
             args.target.display()
         )
     })?;

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use indicatif::HumanBytes;
 use keepsake_archive::format::MAX_CONTENT_BYTES;
 use keepsake_config::{Failure, FailureClass, cli::Result};
+use keepsake_core::words;
 use keepsake_engine::{Clock, SystemClock};
 use serde_json::{Value, json};
 
@@ -397,7 +397,7 @@ pub(super) async fn save(
         Some(_) => "replaced",
     };
     connection.printer.done(&saved, || {
-        let size = HumanBytes(saved["content_size_bytes"].as_u64().unwrap_or_default());
+        let size = words::bytes(saved["content_size_bytes"].as_u64().unwrap_or_default());
         format!("{done} {} ({size})\n", agent_path(path))
     })
 }

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use console::Style;
-use indicatif::HumanBytes;
 use keepsake_config::cli::Result;
+use keepsake_core::words;
 use serde_json::Value;
 
 use super::{below, get_at};
@@ -112,7 +112,7 @@ fn tree(directory: &str, items: &[Value], relative: impl Fn(&str) -> String) -> 
         let below = path.strip_prefix(directory).unwrap_or(path).trim_start_matches('/');
         let mut about = format!(
             "{}, {}",
-            HumanBytes(item["content_size_bytes"].as_u64().unwrap_or_default()),
+            words::bytes(item["content_size_bytes"].as_u64().unwrap_or_default()),
             relative(text_of(item, "updated_at"))
         );
         if let Some(time) = item["expires_at"].as_str() {
