@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use clap::Args;
 use console::Style;
+use jiff::Timestamp;
 use keepsake_client::Query;
 use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
@@ -17,7 +18,7 @@ use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of}
 use crate::cli::{IdsArgs, StoreArgs, shell_word};
 use crate::ids::{MEMORY, VERSION};
 use crate::output::{
-    Actor, Aside, Bytes, Column, Count, Stream, Text, Time, actor_id, items_of, notice, printable,
+    Actor, Aside, Bytes, Column, Count, Printer, Stream, Text, Time, actor_id, items_of, notice, printable,
 };
 
 const NOT_LISTED: &str = "the versions cannot be listed";
@@ -393,9 +394,14 @@ pub(super) async fn readers(args: ReadersArgs) -> Result<()> {
     let through = text_of(&readers, "complete_through");
     match readers["complete_from"].as_str() {
         Some(from) => {
-            let [from, through] = [from, through].map(|time| connection.printer.relative(time));
-            notice(&if from == through {
-                format!("complete from {from} on; earlier reads may be missing")
+            let seconds = |time: &str| time.parse::<Timestamp>().ok().map(Timestamp::as_second);
+            let has_just_begun =
+                seconds(from).zip(seconds(through)).is_some_and(|(from, through)| through - from < 60);
+            // Times are shown relative to the moment at which the printer is made.
+            let printer = Printer::new(args.store.connection.output.output);
+            let [from, through] = [from, through].map(|time| printer.relative(time));
+            notice(&if has_just_begun {
+                format!("complete for less than a minute, through {through}; earlier reads may be missing")
             } else {
                 format!("complete from {from} through {through}")
             });

@@ -143,7 +143,7 @@ async fn reads_by_people_and_copies_postpone_no_expiry() {
     let version = readers[0]["memory_version_id"].as_str().unwrap();
     let table = person.line(&format!("memory readers {version}")).await;
     assert!(table.stdout.lines().count() == 3 && table.stdout.contains("/memories/a.md"), "{}", table.stdout);
-    assert!(table.stderr.contains("complete from "), "{}", table.stderr);
+    assert!(table.stderr.contains("for less than a minute, through "), "{}", table.stderr);
     person.ends("memory readers b.md", 3, "").await;
     person.ok("store update notes --records-reads false").await;
     person.ok("memory rm a.md --yes").await;
