@@ -126,11 +126,13 @@ impl IdKind {
     /// The only id that an argument means; `command` shows all.
     pub(crate) fn only_meant(&self, command: &str, found: &MeantIds, given: &str) -> Result<String> {
         if found.ids.is_empty() && !found.revoked.is_empty() {
-            let revoked = listed(&found.revoked.iter().collect::<Vec<_>>());
-            return Err(Failure::not_found(format!(
-                "the {} `{given}` is revoked already: {revoked}",
-                self.bare_noun()
-            )));
+            let revoked = found.revoked.iter().collect::<Vec<_>>();
+            let (noun, number, ids) = (self.bare_noun(), revoked.len(), listed(&revoked));
+            return Err(Failure::not_found(if number == 1 {
+                format!("the {noun} `{given}` is revoked already: {ids}")
+            } else {
+                format!("{number} {noun}s with the name `{given}` are revoked already: {ids}")
+            }));
         }
         self.only_shown_by(command, &found.ids, given)
     }

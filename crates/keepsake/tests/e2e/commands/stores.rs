@@ -85,10 +85,11 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
     person.ends("key revoke new --yes", 2, "2 API keys have the name `new`; give an id: apikey_").await;
     person.ok(&format!("{revoke} --yes")).await;
     assert!(person.json("key list -o json").await["data"][0]["revoked_at"].is_string());
-    for _ in 0..2 {
+    for said in ["the API key `again` is", "2 API keys with the name `again` are"] {
         person.ok("key create --name again").await;
         person.ok("key revoke again --yes").await;
-        person.ends("key revoke again --yes", 3, "the API key `again` is revoked already: apikey_").await;
+        let said = format!("{said} revoked already: apikey_");
+        person.ends("key revoke again --yes", 3, &said).await;
     }
     person.put("people/ada.md", "Ada").await;
     person.put("kept.md", "kept").await;
