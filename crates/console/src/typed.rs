@@ -232,8 +232,9 @@ pub(crate) fn renewed(mut typed: Fields, current: &Fields) -> Fields {
 }
 
 /// The fields of a form that takes a change back: only where the object still has what the change wrote.
+/// Spaces at the ends of a text are not taken back, because forms are saved without them.
 pub(crate) fn fields_before(old: &Fields, new: &Fields) -> Vec<(String, String)> {
-    let written = new.pairs().filter(|(name, written)| old.text(name) != *written);
+    let written = new.pairs().filter(|(name, written)| old.text(name).trim() != written.trim());
     let of_field = |(name, written): (&str, &str)| {
         [(was(name), written.to_owned()), (name.to_owned(), old.text(name).to_owned())]
     };

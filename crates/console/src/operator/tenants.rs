@@ -290,11 +290,13 @@ pub(super) async fn save(Path(tenant_id): Path<TenantId>, form: Form<Operator>) 
     };
     let error = match form.engine.tenants.update(tenant_id, change, Auditor::Operator).await {
         Ok(update) => {
-            let fields = fields_before(&fields_of(&update.before), &fields_of(&update.after));
-            if fields.is_empty() {
-                return done(&href_of(tenant_id), Done::NothingChanged);
+            let (href, [old, new]) = (href_of(tenant_id), [&update.before, &update.after].map(fields_of));
+            let fields = fields_before(&old, &new);
+            if !fields.is_empty() {
+                return done_after(&form.token, &href, Done::TenantSaved, fields);
             }
-            return done_after(&form.token, &href_of(tenant_id), Done::TenantSaved, fields);
+            let is_same = old.pairs().eq(new.pairs());
+            return done(&href, if is_same { Done::NothingChanged } else { Done::TenantSaved });
         }
         Err(error) => error,
     };
@@ -323,14 +325,20 @@ pub(super) async fn resume(Path(tenant_id): Path<TenantId>, form: Form<Operator>
 const NAME: &str = "name";
 const EXTERNAL_ID: &str = "external_id";
 
+/// What a field of the form would replace; `None`: nothing, or there is no tenant yet.
+fn replaced_by(typed: &Fields, name: &str) -> Option<String> {
+    let has = typed.get(&was(name))?;
+    (typed.text(name).trim() != has.trim()).then(|| has.to_owned())
+}
+
 /// Why a form with the name and the external id of a tenant was refused.
 fn problem_of(error: EngineError) -> Result<(StatusCode, Problem), Refusal> {
     if matches!(error, EngineError::Refused(Refused::TenantExists)) {
         return Ok((StatusCode::CONFLICT, Problem::at(EXTERNAL_ID, &error.to_string())));
     }
     if matches!(error, EngineError::Refused(Refused::TenantChanged)) {
-        const CHANGED: &str = "Somebody changed the same field after this page had shown it. The form says what \
-            the tenant has.";
+        const CHANGED: &str = "Somebody changed the same field after this page had shown it. Your text is still in \
+            the form, above what the tenant has.";
         return Ok((StatusCode::CONFLICT, Problem::at("", CHANGED)));
     }
     Ok((StatusCode::BAD_REQUEST, Problem::of(error)?))
