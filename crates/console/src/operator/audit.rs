@@ -24,6 +24,8 @@ use crate::text::markup::{self, Markup, encoded, id, id_link};
 const PER_PAGE: u64 = 100;
 /// Keys, stores or tenants whose names are looked up for one page.
 const MAX_NAMES: u64 = 100;
+/// Stores among the objects of a tenant's audit.
+const OFFERED_STORES: usize = 50;
 /// Actions of the operator on a tenant.
 const OF_TENANTS: [AuditAction; 7] = [
     AuditAction::TenantCreated,
@@ -128,29 +130,33 @@ const fn newest() -> PageRequest {
 pub(super) async fn of_tenant(caller: Caller<Operator>, Path(tenant_id): Path<TenantId>) -> PageResult {
     let of_tenant = tenant_of(&caller, tenant_id).await?;
     let keys = caller.engine.keys.list(&of_tenant.1, &newest()).await?.items;
-    let names = Choices::named_so(keys.iter().map(|key| (key.api_key_id, key.name.as_str())));
+    let named_keys = || keys.iter().map(|key| (key.api_key_id.to_string(), key.name.as_str()));
+    let names = Choices::named_so(named_keys());
     let filter = StoreFilter { include_archived: true, ..StoreFilter::default() };
     let stores = caller.engine.stores.list(&of_tenant.1, &filter, &newest()).await?.items;
+    let named_stores = stores.iter().map(|store| (store.store_id.to_string(), store.name.as_str()));
+    let objects = Choices::named_so(named_stores.take(OFFERED_STORES).chain(named_keys()));
     let stores = stores.into_iter().map(|store| (store.store_id, store.name)).collect();
-    show(caller, Some(of_tenant), names, stores).await
+    show(caller, Some(of_tenant), names, objects, stores).await
 }
 
 /// `GET /console/audit`: what the operator did
 pub(super) async fn of_operator(caller: Caller<Operator>) -> PageResult {
     let tenants = caller.engine.tenants.list(None, &newest()).await?.items;
     let names = Choices::named_so(tenants.iter().map(|tenant| (tenant.tenant_id, tenant.name.as_str())));
-    show(caller, None, names, HashMap::new()).await
+    show(caller, None, names.clone(), names, HashMap::new()).await
 }
 
 async fn show(
     mut caller: Caller<Operator>,
     of_tenant: Option<(Tenant, Arc<Principal>)>,
     names: Choices,
+    objects: Choices,
     stores: HashMap<StoreId, String>,
 ) -> PageResult {
     let (now, audit) = (caller.engine.now(), &caller.engine.audit);
     let of_operator = OperatorActions::parse(caller.query.text("action")).filter(|_| of_tenant.is_none());
-    let (filter, problem) = match resolved_filter(&mut caller.query, &names, &names, of_operator, now) {
+    let (filter, problem) = match resolved_filter(&mut caller.query, &names, &objects, of_operator, now) {
         Ok(filter) => (Some(filter), Problem::default()),
         Err(refusal) => (None, Problem::of(refusal)?),
     };
@@ -166,7 +172,7 @@ async fn show(
     };
     let actor = || names.field("actor", "Author", "everybody", &caller.query);
     let actor = of_tenant.is_some().then(actor);
-    let object = names.field("object", "Object", "everything", &caller.query);
+    let object = objects.field("object", "Object", "everything", &caller.query);
     let tenant = of_tenant.map(|(tenant, _)| tenant);
     let title = tenant.as_ref().map(|tenant| format!("Audit of {}", tenant.name));
     let shown = AuditPage {

@@ -79,7 +79,7 @@ async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
         (&base, "Show as table"),
         (&format!("{base}/keys"), &key),
         (&format!("{base}/audit?action=api_key.create"), &key),
-        (&format!("{base}/audit?action=memory_store.create"), "<bdi>notes</bdi> <span class=\"id\">"),
+        (&format!("{base}/audit?object=notes"), "<bdi>notes</bdi> <span class=\"id\">"),
         ("/console/jobs?period=week", "Show as table"),
         ("/console/health", "Database connections"),
     ] {
@@ -126,7 +126,7 @@ async fn operator_makes_a_tenant_and_its_first_key_once() {
     let late = browser.submit(&form, &page, &other).await.answered(409);
     says(
         &late.text,
-        &["Somebody changed the same field", "name=\"was_name\" value=\"Acme\"", "value=\"Acme 3\""],
+        &["this tenant has <bdi>Acme</bdi>", "name=\"was_name\" value=\"Acme\"", "value=\"Acme 3\""],
     );
     let other = browser.open(new).await.field("once");
     let other = [("once", other.as_str()), ("name", "Other"), ("external_id", "acme 1")];
