@@ -206,7 +206,8 @@ pub(crate) fn changed<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
     typed.filter(|typed| fields.get(&was(name)) != Some(*typed))
 }
 
-/// The fields of a form, with the current values for those that it does not have.
+/// Adds the object's current values for the fields that the form lacks, and for what the form first showed
+/// in them.
 pub(crate) fn completed(mut typed: Fields, current: &Fields) -> Fields {
     for (name, text) in current.pairs() {
         for field in [name.to_owned(), was(name)] {
@@ -218,8 +219,8 @@ pub(crate) fn completed(mut typed: Fields, current: &Fields) -> Fields {
     typed
 }
 
-/// The fields of a refused form for its next attempt: those that the person changed keep their text, the
-/// others have the current values, and the form replaces the current values.
+/// Prepares a refused form to be sent again: fields that the person changed keep their text, all other
+/// fields get the object's current values, and the form counts as one that first showed these values.
 pub(crate) fn renewed(mut typed: Fields, current: &Fields) -> Fields {
     for (name, text) in current.pairs() {
         let was = was(name);

@@ -58,9 +58,9 @@ const CREATE_BAR_MS: f64 = 100.0;
 /// New memories between two looks at the time or at the removal.
 const CREATES_AT_ONCE: usize = 10;
 
-/// Writes the reads with the numbers from `$3` to `$4` of each version, the last ones at `$5`, each in a
-/// session of its own and a second older than the one before; every second one is older by `$6`. Like those
-/// of a server, the ids of sessions are in the order of their times.
+/// Writes the reads with the numbers from `$3` to `$4` of each version. Read 0 is at `$5`, each further one a
+/// second earlier, and those with an even number are older by `$6`. Each read has another session. As on a
+/// server, the ids of sessions are in the order of time.
 const FILL_POSTGRES: &str = "INSERT INTO memory_read (tenant_id, store_id, memory_id, version_id, session_id, actor_type, \
         actor_id, surface, first_read_at, last_read_at, read_count) \
     SELECT m.tenant_id, m.store_id, m.memory_id, m.version_id, \
