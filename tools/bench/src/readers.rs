@@ -52,7 +52,7 @@ const LIST_BAR_MS: f64 = 20.0;
 const OLD: Duration = Duration::from_hours(20 * 24);
 const RETENTION: Duration = Duration::from_hours(10 * 24);
 /// How long memories are created before the removal, unless a measurement is shorter.
-const BEFORE: Duration = Duration::from_secs(60);
+const BEFORE: Duration = Duration::from_mins(1);
 /// How much longer than before a creation may take during the removal.
 const CREATE_BAR_MS: f64 = 100.0;
 /// New memories between two looks at the time or at the removal.
