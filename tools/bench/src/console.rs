@@ -8,20 +8,38 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::header::{COOKIE, SET_COOKIE};
 use hyper::{Method, Request, Response};
-use keepsake_config::Failure;
+use keepsake_config::{Failure, Settings};
+use keepsake_engine::{Clock, SystemClock};
 use serde::Serialize;
 use serde_json::{Value, json};
+use sqlx::Connection;
+use uuid::Uuid;
 
 use super::load::{Latencies, histogram, record};
 use super::provision::{self, LIMITS};
 use super::report::{Machine, verdict};
 use super::search::{Caller, MEMORIES, Script, seed};
+use super::settings::{self, IndexPlace, Writer};
 use super::words::Numbers;
-use super::{BenchArgs, run_name, say, settings};
+use super::{BenchArgs, run_name, say};
 use crate::product::Product;
 
 /// The number of requests for each page in a round.
 const REQUESTS: usize = 100;
+/// Stores of the tenant, and days in which each was used. They are written into the database at once.
+const STORES: usize = 50;
+const DAYS: i64 = 400;
+const MICROS_PER_DAY: i64 = 86_400_000_000;
+/// Writes the use of each store and tenant, on each of the days from `$2` to `$3`, at five places. A
+/// row of a tenant has the store `$1`.
+const FILL: &str = "WITH RECURSIVE days(day) AS ( \
+        SELECT CAST($2 AS bigint) UNION ALL SELECT day + 1 FROM days WHERE day < $3), \
+    surfaces(surface) AS (VALUES ('tool'), ('search'), ('api'), ('mcp'), ('console')), \
+    places(tenant_id, store_id) AS ( \
+        SELECT tenant_id, store_id FROM store UNION ALL SELECT tenant_id, $1 FROM tenant) \
+    INSERT INTO daily_use (tenant_id, store_id, day, surface, reads, writes, refusals, conflicts) \
+    SELECT p.tenant_id, p.store_id, d.day, s.surface, 40 + d.day % 17, 20 + d.day % 13, d.day % 3, d.day % 2 \
+    FROM places p CROSS JOIN days d CROSS JOIN surfaces s";
 /// Maximum p50 of a page that was shown before.
 const WARM_BAR_MS: f64 = 20.0;
 /// Maximum size of a page.
@@ -30,7 +48,8 @@ const BAR_BYTES: usize = 150_000;
 /// Options of `keepsake-bench --console`.
 #[derive(Debug, Clone, Copy, clap::Args)]
 pub(super) struct ConsoleArgs {
-    /// Measures the pages of the web console, with a store of 2,000 memories of 4 KB
+    /// Measures the pages of the web console, with a store of 2,000 memories of 4 KB and 49
+    /// others, all used for 400 days
     #[arg(long, conflicts_with_all = ["url", "credentials", "floor", "fairness", "search"])]
     pub(super) console: bool,
 }
@@ -131,7 +150,6 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ConsoleFinding, Failure>
     let tenant = provision::tenant(&product, &name, &LIMITS).await?;
     let (mut server, address) = product.serve().await?;
     let store = tenant.store(address).await?;
-    settings::vacuum(&configured).await?;
     let mut caller = Caller::open(address, &store).await?;
     say(&format!("making {MEMORIES} memories"));
     let memory = seed(&mut caller, Script::Latin, &mut Numbers::new(1), MEMORIES).await?;
@@ -139,6 +157,16 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ConsoleFinding, Failure>
     let content = json!({"content": "another text\n"});
     let (_, second) = caller.call(Method::POST, &memory, Some(content)).await?;
     let pages = pages_of(&store.store_id.to_string(), &first, &second)?;
+    for _ in 1..STORES {
+        let mut other = Caller::open(address, &tenant.store(address).await?).await?;
+        let body = json!({"path": "/note.md", "content": "Keep it short.\n"});
+        other.call(Method::POST, "/memories", Some(body)).await?;
+    }
+    server.end().await?;
+    fill(&configured).await.map_err(Failure::of("the use of days cannot be written"))?;
+    settings::vacuum(&configured).await?;
+    let (mut server, address) = product.serve().await?;
+    let mut caller = Caller::open(address, &store).await?;
     let mut person = Person::sign_in(Caller::open(address, &store).await?).await?;
     let mut found = Vec::new();
     for (page, path) in &pages {
@@ -176,6 +204,22 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ConsoleFinding, Failure>
     })
 }
 
+/// Writes the use of all stores on the days before today.
+async fn fill(configured: &Settings) -> sqlx::Result<()> {
+    let today = SystemClock.now().as_micros() / MICROS_PER_DAY;
+    let (whole_tenant, first, last) = (Uuid::nil(), today - DAYS, today - 1);
+    match IndexPlace::of(configured).writer().await? {
+        Writer::Postgres(mut owner) => {
+            sqlx::query(FILL).bind(whole_tenant).bind(first).bind(last).execute(&mut owner).await?;
+            owner.close().await
+        }
+        Writer::Sqlite(mut file) => {
+            sqlx::query(FILL).bind(whole_tenant).bind(first).bind(last).execute(&mut file).await?;
+            file.close().await
+        }
+    }
+}
+
 /// The pages that show a store and a memory with two versions.
 fn pages_of(store: &str, first: &Value, second: &Value) -> Result<Vec<(&'static str, String)>, Failure> {
     let text = |value: &Value, field: &str| {
@@ -190,6 +234,8 @@ fn pages_of(store: &str, first: &Value, second: &Value) -> Result<Vec<(&'static 
     let (from, to) = &versions;
     let compare = format!("{store_path}/compare?from={from}&to={to}");
     Ok(vec![
+        ("overview", "/console/overview".to_owned()),
+        ("overview of 90 days", "/console/overview?days=90".to_owned()),
         ("stores", "/console/stores".to_owned()),
         ("store", store_path.clone()),
         ("directory", format!("{store_path}?path={directory}/")),
@@ -218,7 +264,7 @@ impl fmt::Display for ConsoleFinding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "pages of the console, {} memories in the store (bars: p50 {:.0} ms, {} bytes)\n",
+            "pages of the console, {} memories in the store, {STORES} stores, {DAYS} days (bars: p50 {:.0} ms, {} bytes)\n",
             self.memories, self.warm_bar_ms, self.bar_bytes
         )?;
         for shown in &self.pages {

@@ -18,8 +18,7 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_engine::{Clock, SystemClock};
 use serde::Serialize;
 use serde_json::{Value, json};
-use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, Executor, PgConnection, Postgres, Sqlite};
+use sqlx::{Connection, Postgres, Sqlite};
 use uuid::Uuid;
 
 use super::costs::Backends;
@@ -32,7 +31,7 @@ use super::product::{Product, Served};
 use super::provision::{self, BenchTenant, LIMITS};
 use super::report::{Compared, Machine, Setup, rounded, verdict};
 use super::search::Caller;
-use super::settings::{self, IndexPlace};
+use super::settings::{self, IndexPlace, Writer};
 use super::words::Numbers;
 use super::workload::{BenchStore, Side};
 use super::{BenchArgs, run_name, say};
@@ -239,18 +238,14 @@ async fn fill(
         to: signed((from + READS_AT_ONCE).min(each) - 1),
         last_at: SystemClock.now().as_micros(),
     });
-    match IndexPlace::of(configured) {
-        IndexPlace::Postgres { owner_url, .. } => {
-            let mut owner = PgConnection::connect(owner_url).await?;
-            owner.execute("SET ROLE keepsake_jobs").await?;
+    match IndexPlace::of(configured).writer().await? {
+        Writer::Postgres(mut owner) => {
             for part in parts {
                 part.bound(sqlx::query::<Postgres>(FILL_POSTGRES)).execute(&mut owner).await?;
             }
             owner.close().await?;
         }
-        IndexPlace::Sqlite { file } => {
-            let options = SqliteConnectOptions::new().filename(file).synchronous(SqliteSynchronous::Off);
-            let mut file = options.connect().await?;
+        Writer::Sqlite(mut file) => {
             for part in parts {
                 part.bound(sqlx::query::<Sqlite>(FILL_SQLITE)).execute(&mut file).await?;
             }

@@ -8,7 +8,8 @@ use keepsake_blobs::{BlobStore, BlobUrl};
 use keepsake_config::{Failure, IndexUrl, Settings, SourceArgs};
 use keepsake_telemetry::Metrics;
 use secrecy::ExposeSecret;
-use sqlx::{Connection, Executor, PgConnection};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteSynchronous};
+use sqlx::{ConnectOptions, Connection, Executor, PgConnection, SqliteConnection};
 
 /// The prefix of the floor's blobs.
 const FLOOR_PREFIX: &str = "bench-floor";
@@ -40,6 +41,27 @@ impl<'a> IndexPlace<'a> {
             }
         }
     }
+
+    /// Connects to write rows of any tenant, while no server runs: a server locks the file of SQLite.
+    pub(super) async fn writer(&self) -> sqlx::Result<Writer> {
+        match self {
+            Self::Postgres { owner_url, .. } => {
+                let mut owner = PgConnection::connect(owner_url).await?;
+                owner.execute("SET ROLE keepsake_jobs").await?;
+                Ok(Writer::Postgres(owner))
+            }
+            Self::Sqlite { file } => {
+                let options = SqliteConnectOptions::new().filename(file).synchronous(SqliteSynchronous::Off);
+                options.connect().await.map(Writer::Sqlite)
+            }
+        }
+    }
+}
+
+/// A connection that may write rows of any tenant.
+pub(super) enum Writer {
+    Postgres(PgConnection),
+    Sqlite(SqliteConnection),
 }
 
 /// Opens the server's object store with a separate prefix; `None`: content is in the
@@ -70,7 +92,7 @@ pub(super) async fn vacuum(settings: &Settings) -> Result<(), Failure> {
     };
     let vacuumed = async {
         let mut owner = PgConnection::connect(owner_url).await?;
-        owner.execute("VACUUM ANALYZE store, memory, version, directory, memory_read").await?;
+        owner.execute("VACUUM ANALYZE store, memory, version, directory, memory_read, daily_use").await?;
         owner.close().await
     };
     vacuumed
