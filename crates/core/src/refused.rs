@@ -121,6 +121,15 @@ impl Refused {
         }
         self
     }
+
+    /// The same for a caller that may see some stores of the tenant only.
+    #[must_use]
+    pub fn without_sums_of_tenant(mut self) -> Self {
+        if let Self::OverLimit(over) = &mut self {
+            *over = over.without_sums_of_tenant();
+        }
+        self
+    }
 }
 
 crate::named_enum! {
@@ -166,11 +175,14 @@ pub struct OverLimit {
     /// The amount with the change; `None`: the caller may not learn it.
     pub wanted: Option<u64>,
     pub maximum: u64,
+    /// No message shows `wanted`, which the engine still needs.
+    #[serde(skip)]
+    pub hides_wanted: bool,
 }
 
 impl OverLimit {
     pub const fn new(limit: Quota, wanted: u64, maximum: u64) -> Self {
-        Self { limit, wanted: Some(wanted), maximum }
+        Self { limit, wanted: Some(wanted), maximum, hides_wanted: false }
     }
 
     /// The same for a caller that may write but not read: without the bytes of what
@@ -183,9 +195,20 @@ impl OverLimit {
         }
     }
 
+    /// The same for a caller that may see some stores of the tenant only: its text does not show the bytes of all
+    /// stores or of all sessions.
+    #[must_use]
+    pub const fn without_sums_of_tenant(self) -> Self {
+        match self.limit {
+            Quota::BytesPerTenant | Quota::SessionBytesPerTenant => Self { hides_wanted: true, ..self },
+            _ => self,
+        }
+    }
+
     /// The number of bytes with the change, before the limit.
     pub(crate) fn bytes_over(&self) -> String {
-        self.wanted.map_or_else(|| "more than".to_owned(), |bytes| format!("{bytes} bytes, over"))
+        let shown = self.wanted.filter(|_| !self.hides_wanted);
+        shown.map_or_else(|| "more than".to_owned(), |bytes| format!("{bytes} bytes, over"))
     }
 }
 
@@ -212,7 +235,8 @@ impl fmt::Display for OverLimit {
             }
             Quota::SessionBytesPerTenant => write!(
                 f,
-                "the tenant's sessions would be described with {wanted} bytes, its limit is {maximum} bytes: {DELETE}"
+                "the tenant's sessions would be described with {} the limit of {maximum} bytes: {DELETE}",
+                self.bytes_over()
             ),
             Quota::ApiKeysPerTenant => write!(
                 f,

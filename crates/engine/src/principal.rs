@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use keepsake_core::actor::VersionActor;
 use keepsake_core::schemas::CredentialType;
-use keepsake_core::{Actor, Limits, ObjectKind, Purpose, SessionId, StoreId, Surface, TenantId, Timestamp};
+use keepsake_core::{
+    Actor, Limits, ObjectKind, Purpose, Refused, SessionId, StoreId, Surface, TenantId, Timestamp,
+};
 use keepsake_index::{Auditor, Scope};
 use serde::Serialize;
 use utoipa::ToSchema;
@@ -240,5 +242,10 @@ impl Principal {
 
     pub const fn is_bound_to_stores(&self) -> bool {
         self.store_ids.is_some() || self.session.is_some()
+    }
+
+    /// A refusal as the credential may see it: without sums over stores that it may not see.
+    pub(crate) fn shown_refusal(&self, refused: Refused) -> Refused {
+        if self.is_bound_to_stores() { refused.without_sums_of_tenant() } else { refused }
     }
 }

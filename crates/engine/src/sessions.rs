@@ -101,6 +101,7 @@ impl Sessions {
                 Ok(SessionWithToken { session: seen_by(&owner, session)?, token: None })
             })
             .await
+            .map_err(|error| shown_error(principal, error))
     }
 
     #[tracing::instrument(name = "engine.session", level = "debug", skip_all)]
@@ -333,6 +334,15 @@ impl Sessions {
                 sessions.context.counted(changed)
             })
             .await
+            .map_err(|error| shown_error(principal, error))
+    }
+}
+
+/// The error without the bytes of sessions that the credential may not see.
+fn shown_error(principal: &Principal, error: EngineError) -> EngineError {
+    match error {
+        EngineError::Refused(refused) => principal.shown_refusal(refused).into(),
+        other => other,
     }
 }
 

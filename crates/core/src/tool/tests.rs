@@ -22,6 +22,11 @@ fn concealed_limit_hides_the_bytes_that_are_stored() {
         let concealed = error.concealed().to_string();
         assert!(told.contains("777") && !concealed.contains("777"), "{told} {concealed}");
     }
+    for quota in [Quota::BytesPerTenant, Quota::SessionBytesPerTenant] {
+        let over = OverLimit::new(quota, 777, 10);
+        let (told, concealed) = (over.to_string(), over.without_sums_of_tenant().to_string());
+        assert!(told.contains("777") && !concealed.contains("777"), "{told} {concealed}");
+    }
 }
 
 #[test]

@@ -289,7 +289,7 @@ impl Write<'_> {
         let limit_bytes = self.principal.limits.bytes_per_tenant;
         match index.grants.extend(tenant_id, self.store_id, needed_bytes, limit_bytes).await {
             Ok(()) => Ok(None),
-            Err(ChangeError::Refused(refusal)) => Ok(Some(refusal)),
+            Err(ChangeError::Refused(refusal)) => Ok(Some(self.principal.shown_refusal(refusal))),
             Err(error) => Err(error.into()),
         }
     }

@@ -124,7 +124,17 @@ async fn tenant_holds_so_many_bytes(place: Place) {
     over_quota(&c.try_create("/a", "xx").await, 100);
     c.create("/a", "x").await;
     over_quota(&c.try_create("/more", "x").await, 100);
-    over_quota(&a.try_update(&first, &content(51)).await, 100);
+    let grown = a.try_update(&first, &content(51)).await;
+    over_quota(&grown, 100);
+    assert!(grown.text.contains("101 bytes"), "{}", grown.text);
+    // The sum is that of stores that a bound key may not see.
+    let grown = a.seen_by(&place.bound).try_update(&first, &content(51)).await;
+    over_quota(&grown, 100);
+    assert!(
+        grown.text.contains("more than the limit") && !grown.text.contains("101 bytes"),
+        "{}",
+        grown.text
+    );
     // Bytes that one store frees can be used by another.
     a.update(&first, &content(20)).await;
     c.create("/more", &"x".repeat(30)).await;
@@ -133,7 +143,8 @@ async fn tenant_holds_so_many_bytes(place: Place) {
     over_quota(&a.try_create("/more", "x").await, 100);
     a.delete(&first).await;
     let full = Some("the tenant would hold");
-    batch_is_made_but_for(&a, &[("/b", 5, None), ("/c", 90, full), ("/d", 5, None)]).await;
+    let bound = a.seen_by(&place.bound);
+    batch_is_made_but_for(&bound, &[("/b", 5, None), ("/c", 90, full), ("/d", 5, None)]).await;
 }
 
 async fn store_that_is_deleted_during_writes_frees_its_bytes(place: Place) {
