@@ -85,7 +85,7 @@ use keepsake_core::{Limits, Timestamp};
 use keepsake_embeddings::Embedder;
 use keepsake_index::{Index, IndexError};
 use keepsake_telemetry::Metrics;
-use keepsake_tokens::{Issuers, Vault};
+use keepsake_tokens::{Issuers, Vault, VaultError};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use uuid::Uuid;
@@ -385,10 +385,12 @@ impl Engine {
         Ok(())
     }
 
-    /// Fails if a stored secret cannot be opened. Changes none.
+    /// Fails if a stored secret cannot be opened, or is not wrapped like a new one: servers that are running
+    /// may not have the master key of this process. Changes none.
     #[tracing::instrument(name = "engine.check_secrets", level = "debug", skip_all)]
     pub async fn check_secrets(&self) -> Result<(), EngineError> {
-        self.shared.context.secrets.check().await
+        let are_current = self.shared.context.secrets.check().await?;
+        if are_current { Ok(()) } else { Err(VaultError::Outdated.into()) }
     }
 
     /// The limits of a tenant without its own limits.

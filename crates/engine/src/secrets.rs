@@ -77,12 +77,13 @@ impl Secrets {
         Ok(opened.secret)
     }
 
-    /// Opens every stored secret, and changes none.
-    pub(crate) async fn check(&self) -> Result<(), EngineError> {
+    /// Opens every stored secret, and changes none; `false`: some are not wrapped like a new one.
+    pub(crate) async fn check(&self) -> Result<bool, EngineError> {
+        let mut are_current = true;
         for stored in self.index.secrets.all().await? {
-            self.vault.open(&stored.purpose, &stored.kid, &stored.wrapped_key)?;
+            are_current &= self.vault.open(&stored.purpose, &stored.kid, &stored.wrapped_key)?.is_current;
         }
-        Ok(())
+        Ok(are_current)
     }
 
     fn seal(&self, purpose: &str, kid: &str, secret: &Secret) -> Result<Vec<u8>, EngineError> {

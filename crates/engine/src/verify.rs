@@ -149,7 +149,9 @@ impl Verifier {
             Err(error @ EngineError::Secret(_)) => {
                 found.report(Problem::UnreadableSecret { message: error.to_string() });
             }
-            checked => checked?,
+            checked => {
+                checked?;
+            }
         }
         self.counters(found, tell).await?;
         self.stray_terms(found).await?;

@@ -64,6 +64,12 @@ pub enum VaultError {
          secrets.previous_master_key"
     )]
     WrongKey,
+    /// It opens, and is stored in plain form or wrapped by the previous master key.
+    #[error(
+        "is not encrypted with the master key yet: start the servers with this configuration first, which \
+         encrypts it"
+    )]
+    Outdated,
     #[error("has a format that this version does not know")]
     UnknownForm,
     #[error("cannot be wrapped")]

@@ -266,7 +266,7 @@ impl OperatorApi {
         Err(Failure::usage("there are too many objects to look through: give the whole id"))
     }
 
-    /// Refuses a master key that does not open the secrets of the server. A running server has opened them.
+    /// Refuses a master key other than that of the secrets of the server. A running server has opened them.
     pub(super) async fn require_master_key(&self) -> Result<()> {
         let Self::Database { engine, .. } = self else {
             return Ok(());

@@ -288,6 +288,12 @@ async fn master_key_wraps_stored_secrets_and_can_be_changed() {
     let first = ("KEEPSAKE_SECRETS_MASTER_KEY", FIRST_KEY);
     let second = ("KEEPSAKE_SECRETS_MASTER_KEY", SECOND_KEY);
     let previous = ("KEEPSAKE_SECRETS_PREVIOUS_MASTER_KEY", FIRST_KEY);
+    // A token key under a master key that the running servers do not have yet would not sign there.
+    let plain = command(&[]);
+    let file = plain.config_file().display().to_string();
+    let rotate = ["token-key", "rotate", "--config", &file];
+    let refusal = "(secrets.master_key): a secret of the server is not encrypted with the master key yet";
+    keepsake_with(&rotate, &[first]).await.ends(1, refusal);
     for variables in [&[first][..], &[second, previous], &[second]] {
         let server = Server::start(command(variables)).await;
         let output = server.output();
