@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::ContentLoss;
 use crate::cursor::digest;
-use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work};
+use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work, reason_of};
 use crate::shared::Shared;
 use crate::write::{
     Change, Decision, NewContent, Proposal, ProposedChange, Write, WriteResult, refused_contents,
@@ -45,7 +45,7 @@ pub(crate) fn begin_fork(shared: &Arc<Shared>, tenant_id: TenantId, store: &Stor
     begin_work(shared, tenant_id, HELD_FOR, move |shared| async move {
         let work = Work { shared: &shared, tenant_id, store_id };
         if let Err(error) = work.run(held_until, usize::MAX).await {
-            work.warn(&error);
+            work.warn(&error, "the job does");
         }
     });
 }
@@ -86,10 +86,10 @@ struct Counted {
 }
 
 impl Work<'_> {
-    fn warn(self, error: &EngineError) {
+    fn warn(self, error: &EngineError, next: &str) {
         tracing::warn!(
             tenant.id = %self.tenant_id, store.id = %self.store_id, error = %error,
-            "engine.fork could not continue; the job does"
+            "engine.fork could not continue; {next}"
         );
     }
 
@@ -110,8 +110,8 @@ impl Work<'_> {
             let (last, counts) = match self.step(&principal, &fork, &mut counted).await {
                 Ok(reached) => reached,
                 Err(error) if ends_work(&error) => {
-                    self.warn(&error);
-                    let failed = origin(&fork, fork.counts, Some(error.to_string()));
+                    self.warn(&error, "it has failed");
+                    let failed = origin(&fork, fork.counts, Some(reason_of(&error)));
                     context.index.forks.end(self.tenant_id, self.store_id, &failed, held_until).await?;
                     return Ok(Turn::Ended);
                 }

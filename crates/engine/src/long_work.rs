@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::{Refused, TenantId};
+use keepsake_index::IndexError;
 
-use crate::EngineError;
 use crate::shared::Shared;
+use crate::{EngineError, Fault};
 
 /// Commits that a job makes of an undo or a copy of a store before it continues those of other tenants.
 pub(crate) const COMMITS_PER_TURN: usize = 4;
@@ -44,11 +45,28 @@ pub(crate) fn begin_work<F: Future<Output = ()> + Send + 'static>(
     });
 }
 
-/// Whether work ends with an error because another attempt would meet the same refusal.
+/// Whether work ends with an error because another attempt would meet the same refusal or the same damaged row.
 pub(crate) fn ends_work(error: &EngineError) -> bool {
     match error {
         EngineError::Refused(refused) => !matches!(refused, Refused::Contended),
-        EngineError::NotFound(_) | EngineError::Invalid { .. } | EngineError::Conflict(_) => true,
+        EngineError::NotFound(_)
+        | EngineError::Invalid { .. }
+        | EngineError::Conflict(_)
+        | EngineError::Index(IndexError::Corrupt { .. }) => true,
         _ => false,
+    }
+}
+
+/// Why work ended, for every credential that sees the store.
+pub(crate) fn reason_of(error: &EngineError) -> String {
+    match error.fault() {
+        Fault::Backend => {
+            "the database or the content store failed, and the server's log says how".to_owned()
+        }
+        Fault::Bug => "an unexpected error, which is in the server's log".to_owned(),
+        Fault::Caller | Fault::Parameter | Fault::Server => match error {
+            EngineError::Refused(refused) => refused.clone().without_sums_of_tenant().to_string(),
+            error => error.to_string(),
+        },
     }
 }

@@ -8,16 +8,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::{ObjectKind, Timestamp};
-use keepsake_index::{Auditor, Idempotency, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState};
+use keepsake_index::{
+    Auditor, Idempotency, IndexError, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState,
+};
 
 use super::answer::UndoOutcome;
 use super::change::{Source, UndoChange};
 use super::plan::UndoStep;
 use crate::cursor::digest;
-use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work};
+use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work, reason_of};
 use crate::shared::Shared;
 use crate::write::WriteResult;
-use crate::{EngineError, Fault, Principal};
+use crate::{EngineError, Principal};
 
 /// How long a worker holds an undo after its last part.
 pub(crate) const HELD_FOR: Duration = Duration::from_mins(2);
@@ -31,7 +33,7 @@ pub(crate) fn begin_undo(shared: &Arc<Shared>, key: UndoKey, held_until: Timesta
     begin_work(shared, key.tenant_id, HELD_FOR, move |shared| async move {
         let work = Work { shared: &shared, key };
         if let Err(error) = work.run(held_until, usize::MAX).await {
-            work.warn(&error);
+            work.warn(&error, "the job does");
         }
     });
 }
@@ -53,10 +55,10 @@ struct Work<'a> {
 }
 
 impl Work<'_> {
-    fn warn(self, error: &EngineError) {
+    fn warn(self, error: &EngineError, next: &str) {
         tracing::warn!(
             tenant.id = %self.key.tenant_id, store.id = %self.key.store_id, undo.id = %self.key.undo_id,
-            error = %error, "engine.undo could not continue; the job does"
+            error = %error, "engine.undo could not continue; {next}"
         );
     }
 
@@ -88,8 +90,8 @@ impl Work<'_> {
             let done = match self.make(&principal, &undo, part).await {
                 Ok(done) => done,
                 Err(error) if ends_work(&error) => {
-                    self.warn(&error);
-                    jobs.end(self.key, context.now(), Some(&error.to_string()), held_until).await?;
+                    self.warn(&error, "it has failed");
+                    jobs.end(self.key, context.now(), Some(&reason_of(&error)), held_until).await?;
                     return Ok(Turn::Ended);
                 }
                 Err(error) => return self.fail(error, failing_since, held_until).await,
@@ -125,8 +127,8 @@ impl Work<'_> {
         if now < since.plus(MAX_FAILING) {
             return Err(error);
         }
-        self.warn(&error);
-        let why = format!("no commit was possible for an hour: {}", in_words(&error));
+        self.warn(&error, "it has failed");
+        let why = format!("no commit was possible for an hour: {}", reason_of(&error));
         jobs.end(self.key, now, Some(&why), held_until).await?;
         Ok(Turn::Ended)
     }
@@ -157,16 +159,28 @@ impl Work<'_> {
             UndoChange::new(Source::Plan(planned.iter().map(UndoStep::planned).collect()), &write, true);
         let done = match write.run_once(&change).await? {
             (WriteResult::Replayed(_), _) => {
-                let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
-                match recorded {
-                    Some(text) => UndoOutcome::parse(&text)?.steps,
-                    None => planned,
-                }
+                let earlier = write.earlier_record().await?;
+                self.recorded_steps(earlier.and_then(|earlier| earlier.results)).unwrap_or(planned)
             }
             (_, Some(read)) => read.steps(),
             (_, None) => return Err(EngineError::Internal("an undo has no read")),
         };
         part_of(&done, true)
+    }
+
+    /// The steps in the record of a commit; `None`: the record does not tell them.
+    fn recorded_steps(self, record: Option<String>) -> Option<Vec<UndoStep>> {
+        match UndoOutcome::parse(&record?) {
+            Ok(outcome) => Some(outcome.steps),
+            Err(error) => {
+                tracing::warn!(
+                    tenant.id = %self.key.tenant_id, store.id = %self.key.store_id,
+                    undo.id = %self.key.undo_id, error = %error,
+                    "engine.undo cannot read the record of a commit; the plan counts"
+                );
+                None
+            }
+        }
     }
 
     /// Identifies the commit of a part.
@@ -186,29 +200,25 @@ pub(super) async fn record_last_part(
     let Some(part) = parts.iter().find(|part| !part.is_done) else {
         return Ok(());
     };
-    let call = Work { shared, key }.call(undo, part.part);
-    let write = shared.writer.write(principal, key.store_id, Some(call));
-    let recorded = write.earlier_record().await?.and_then(|earlier| earlier.results);
-    if let Some(text) = recorded {
-        let done = part_of(&UndoOutcome::parse(&text)?.steps, true)?;
-        shared.context.index.undo_jobs.finish_last_part(key, (part.part, &done)).await?;
-    }
-    Ok(())
-}
-
-/// The error of a failing server, as its owner sees it.
-fn in_words(error: &EngineError) -> String {
-    match error.fault() {
-        Fault::Backend => {
-            "the database or the content store failed, and the server's log says how".to_owned()
+    let (work, jobs) = (Work { shared, key }, &shared.context.index.undo_jobs);
+    let write = shared.writer.write(principal, key.store_id, Some(work.call(undo, part.part)));
+    let Some(earlier) = write.earlier_record().await? else {
+        return Ok(());
+    };
+    let done = match work.recorded_steps(earlier.results) {
+        Some(steps) => part_of(&steps, true)?,
+        // The commit was made, so the plan says nearly what became of it.
+        None => {
+            let steps = jobs.steps(key, part.part).await?.unwrap_or_default();
+            UndoPart { is_done: true, counts: part.counts.clone(), steps }
         }
-        Fault::Bug => "an unexpected error, which is in the server's log".to_owned(),
-        Fault::Caller | Fault::Parameter | Fault::Server => error.to_string(),
-    }
+    };
+    Ok(jobs.finish_last_part(key, (part.part, &done)).await?)
 }
 
 pub(super) fn steps_of(text: &str) -> Result<Vec<UndoStep>, EngineError> {
-    serde_json::from_str(text).map_err(|_| EngineError::Internal("the steps of an undo are no JSON"))
+    let damaged = IndexError::Corrupt { table: "memory_undo_part", what: "`steps` is no plan" };
+    serde_json::from_str(text).map_err(|_| damaged.into())
 }
 
 pub(super) fn part_of(steps: &[UndoStep], is_done: bool) -> Result<UndoPart, EngineError> {

@@ -144,6 +144,15 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
         let seqs = setup.index.undos.versions(tenant_id, setup.store_id, &versions).await.unwrap();
         assert_eq!(seqs.keys().copied().collect::<Vec<_>>(), [last], "step {step}: each was changed once");
     }
+    // An undo whose plan is damaged ends at once.
+    let undo_id = leave_undo(&setup, (STEPS + 2) * MEMORIES as u64).await;
+    let damage = "SELECT setval('step', 1); UPDATE memory_undo_part SET steps = 'x' WHERE NOT is_done";
+    setup.database().execute(damage).await;
+    setup.clock.advance(3 * MINUTE);
+    let run = setup.elsewhere().run_in_slot(ContinueUndos).await;
+    assert_eq!(run, json!({"continued": 1, "failed": 0}));
+    let failed = found(&setup, undo_id).await;
+    assert_eq!((failed.status, failed.left), (Some(UndoStatus::Failed), 600), "{failed:?}");
     // A worker makes the first part while the undo is cancelled, and stops before it records the part.
     let undo_id = leave_undo(&setup, (STEPS + 2) * MEMORIES as u64).await;
     setup.database().execute("SELECT setval('step', -4)").await;
@@ -152,6 +161,8 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
         other.engine.undos.cancel(&other.principal, other.store_id, undo_id).await.unwrap();
     }));
     for failed in [1, 0] {
+        // After the commit, its record is damaged.
+        setup.database().execute("UPDATE idempotency SET results = 'x'").await;
         setup.clock.advance(3 * MINUTE);
         let run = setup.elsewhere().run_in_slot(ContinueUndos).await;
         assert_eq!(run, json!({"continued": 1 - failed, "failed": failed}));
