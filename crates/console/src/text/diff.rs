@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use keepsake_engine::LineDiff;
-use similar::{ChangeTag, DiffOp, DiffTag, InlineChange, TextDiff};
+use similar::{ChangeTag, DiffOp, DiffTag, InlineChange, InlineChangeOptions, TextDiff};
 
 use super::lines::push_cut;
 use super::markup::{Markup, push_visible};
@@ -146,9 +146,11 @@ fn push_rows(
     let (_, old_range, new_range) = op.as_tag_tuple();
     let size: usize = old_range.clone().filter_map(|line| diff.old_slice(line)).map(str::len).sum();
     let size = size + new_range.clone().filter_map(|line| diff.new_slice(line)).map(str::len).sum::<usize>();
-    if op.tag() == DiffTag::Replace && size <= MAX_WORDS_BYTES {
-        for change in diff.iter_inline_changes(op) {
-            push_words(&change, before, &mut old, &mut new, bytes);
+    let is_compared = op.tag() == DiffTag::Replace && size <= MAX_WORDS_BYTES;
+    let changes = is_compared.then(|| compared_words(diff, op)).flatten();
+    if let Some(changes) = changes {
+        for change in &changes {
+            push_words(change, before, &mut old, &mut new, bytes);
         }
     } else {
         for change in diff.iter_changes(op) {
@@ -176,6 +178,29 @@ fn push_rows(
     let (mut old, mut new) = (old.into_iter(), new.into_iter());
     rows.extend((0..pairs).map(|_| Row { old: old.next(), new: new.next(), is_same: false }));
     false
+}
+
+/// The replaced and the new lines, with their changed words. `None`: the shorter side shares less than half of its
+/// words with the other one.
+fn compared_words<'d>(diff: &'d TextDiff<'_, '_, str>, op: &DiffOp) -> Option<Vec<InlineChange<'d, str>>> {
+    let mut options = InlineChangeOptions::new();
+    // This ratio counts lines, too, and one line may replace many.
+    options.min_ratio(0.0);
+    let changes: Vec<_> = diff.iter_inline_changes_with_options(op, options).collect();
+    let (mut shared, mut old, mut new) = (0, 0, 0);
+    for change in &changes {
+        for (is_changed, text) in change.values() {
+            let bytes: usize = text.split_whitespace().map(str::len).sum();
+            match change.tag() {
+                ChangeTag::Delete => {
+                    old += bytes;
+                    shared += if *is_changed { 0 } else { bytes };
+                }
+                ChangeTag::Insert | ChangeTag::Equal => new += bytes,
+            }
+        }
+    }
+    (shared > 0 && 2 * shared >= old.min(new)).then_some(changes)
 }
 
 /// Appends a line with its changed words marked.
@@ -235,6 +260,16 @@ mod tests {
         let diff = Diff::of("the <b>old</b> word is here\n", "the <b>new</b> word is here\n");
         let new = diff.hunks[0].rows[0].new.as_ref().unwrap().text.as_str();
         assert!(new.contains("<mark>") && !new.contains("<b>"), "{new}");
+        // One line replaces many, and many replace one.
+        let (one, many) = ("alpha beta gamma\n", "alpha beta\nred\ngreen\nblue\npink\ngamma\n");
+        for (old, new) in [(one, many), (many, one)] {
+            let sides =
+                Diff::of(old, new).hunks.remove(0).rows.into_iter().flat_map(|row| [row.old, row.new]);
+            let texts: Vec<_> = sides.flatten().map(|side| side.text.to_string()).collect();
+            let marked = ["red", "green", "blue", "pink"].map(|word| format!("<mark>{word}</mark>"));
+            assert!(marked.iter().all(|text| texts.contains(text)), "{texts:?}");
+            assert!(texts.iter().any(|text| text == "alpha beta"), "{texts:?}");
+        }
     }
 
     #[test]
