@@ -120,8 +120,9 @@ impl RefusedForm {
 
     /// Whether the person typed a text into the form, or changed one that the form showed.
     pub(crate) fn has_text(&self) -> bool {
-        let is_changed =
-            |name: &str, value: &str| self.fields.get(&was(name)).is_some_and(|was| was != value.trim());
+        let is_changed = |name: &str, value: &str| {
+            self.fields.get(&was(name)).is_some_and(|was| was.trim() != value.trim())
+        };
         let is_typed = |(name, value): (&str, &str)| {
             TYPED.contains(&name) && !value.trim().is_empty() || is_changed(name, value)
         };
@@ -200,10 +201,10 @@ pub(crate) fn was(name: &str) -> String {
     format!("{WAS}{name}")
 }
 
-/// The trimmed text of a field. `None`: the form did not change it, or has no such field.
+/// The trimmed text of a field. `None`: the form has no such field, or changed at most spaces at its ends.
 pub(crate) fn changed<'a>(fields: &'a Fields, name: &str) -> Option<&'a str> {
     let typed = fields.get(name).map(str::trim);
-    typed.filter(|typed| fields.get(&was(name)) != Some(*typed))
+    typed.filter(|typed| fields.get(&was(name)).map(str::trim) != Some(*typed))
 }
 
 /// Adds the object's current values for the fields that the form lacks, and for what the form first showed
@@ -224,7 +225,7 @@ pub(crate) fn completed(mut typed: Fields, current: &Fields) -> Fields {
 pub(crate) fn renewed(mut typed: Fields, current: &Fields) -> Fields {
     for (name, text) in current.pairs() {
         let was = was(name);
-        if typed.get(name).map(str::trim) == typed.get(&was) {
+        if typed.get(name).map(str::trim) == typed.get(&was).map(str::trim) {
             typed.set(name, text.to_owned());
         }
         typed.set(&was, text.to_owned());

@@ -147,6 +147,11 @@ fn is_overtaken(sent: &Fields, store: &Store) -> bool {
 fn edit_of(form: &Form, store: &Store) -> Result<StoreEdit, Refusal> {
     let fields = &form.fields;
     let may_administer = form.may(Scope::StoresAdmin);
+    // Another program may have put spaces around the name: they stay if the person did not change it.
+    let named = |typed: &str| {
+        let is_same = typed.trim() == store.name.trim();
+        if is_same { store.name.clone() } else { typed.trim().to_owned() }
+    };
     let described = |typed: &str| {
         let description = line_ends::kept(&store.description, &line_ends::typed(typed));
         if description == store.description { description } else { description.trim().to_owned() }
@@ -154,7 +159,7 @@ fn edit_of(form: &Form, store: &Store) -> Result<StoreEdit, Refusal> {
     // An empty choice is the tenant's mode.
     let chosen_mode = |name: &str| (!name.is_empty()).then(|| name.to_owned());
     Ok(StoreEdit {
-        name: fields.get("name").map(|name| name.trim().to_owned()),
+        name: fields.get("name").map(named),
         description: fields.get("description").map(described),
         policy: fields.filled("policy").map(str::to_owned).filter(|_| may_administer),
         expires_unused_after: period_of(fields, store)?.filter(|_| may_administer),

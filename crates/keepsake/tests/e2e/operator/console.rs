@@ -122,6 +122,8 @@ async fn operator_makes_a_tenant_and_its_first_key_once() {
     );
     let undo = [("was_name", "Acme 2"), ("name", "Acme")];
     browser.act(&form, &page, &undo).await.has("<bdi>Acme</bdi>");
+    let spaces = [("was_name", " Acme "), ("name", " Acme "), ("external_id", "acme 1")];
+    browser.act(&form, &page, &spaces).await.has("Nothing was changed.");
     let other = [("was_name", "Acme 2"), ("name", "Acme 3")];
     let late = browser.submit(&form, &page, &other).await.answered(409);
     says(
