@@ -26,6 +26,8 @@ const FROM_LIST: &str = "from_list";
 /// A version as pages and lists show it.
 pub(super) struct VersionRow {
     pub(super) id: VersionId,
+    /// The position in the store's log, by which pages of the past and the plan of an undo name a change.
+    pub(super) number: i64,
     pub(super) href: String,
     pub(super) memory_href: String,
     pub(super) operation: &'static str,
@@ -46,6 +48,7 @@ impl VersionRow {
         let version = &shown.version;
         Self {
             id: version.version_id,
+            number: version.seq,
             href: version_href(shown.store_id, version.version_id),
             memory_href: memory_href(shown),
             operation: version.operation.name(),

@@ -206,6 +206,7 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     let leads = browser.get(&format!("{base}?path=%2Fnotes%2Fgone.md&at_seq=2")).await.answered(303);
     assert_eq!(leads.location(), format!("{base}/memories/{}?at_seq=2", text(&gone["id"])));
 
+    browser.open(&format!("{base}/history")).await.has("data-label=\"number\">2<");
     let differences = browser.open(&format!("{base}/diff?from_seq=2")).await;
     says(&differences.text, &[">changed<", ">removed<", "+1</span>", "−1</span>"]);
     browser.open(&format!("{base}/compare?{}", differences.after("/compare?"))).await.has("old");
