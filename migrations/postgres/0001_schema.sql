@@ -652,7 +652,8 @@ CREATE TABLE session_event (
     path text COLLATE "C",
     new_path text COLLATE "C",
     name text COLLATE "C" NOT NULL,
-    input text COLLATE "C" NOT NULL
+    input text COLLATE "C" NOT NULL,
+    is_error boolean NOT NULL
 );
 CREATE INDEX session_event_at ON session_event (at);
 CREATE INDEX session_event_path ON session_event (tenant_id, store_id, path);

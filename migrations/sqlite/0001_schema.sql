@@ -524,6 +524,7 @@ CREATE TABLE session_event (
     new_path TEXT,
     name TEXT NOT NULL,
     input TEXT NOT NULL,
+    is_error INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, session_id, at, event_id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX session_event_at ON session_event (at);

@@ -250,6 +250,7 @@ mod tests {
             name: "memory".to_owned(),
             input: Map::from_iter([("command".to_owned(), json!("x".repeat(content_bytes)))]),
             place: None,
+            is_error: false,
         }
     }
 

@@ -15,7 +15,7 @@ use keepsake_core::schemas::ToolResultType;
 use keepsake_core::tool::agent::{AgentCall, AgentResult, AgentTool, WrittenVersion};
 use keepsake_core::tool::{Command, Edit, ToolError, ToolInput, ToolPath};
 use keepsake_core::{MemoryPath, ObjectKind, StoreId};
-use keepsake_index::{Idempotency, Scope, Target};
+use keepsake_index::{Idempotency, Scope, SessionEvent, Target};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -233,7 +233,7 @@ impl Tools {
             answer => answer?,
         };
         if let Some(event) = event {
-            self.shared.activity.note(event);
+            self.shared.activity.note(SessionEvent { is_error: answer.is_error, ..event });
         }
         Ok(ToolAnswer { tool_use_id, ..answer })
     }

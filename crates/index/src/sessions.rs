@@ -311,6 +311,8 @@ pub struct SessionEvent {
     /// The call's input, without content.
     pub input: Map<String, Value>,
     pub place: Option<EventPlace>,
+    /// Whether the answer was an error, such as a conflict.
+    pub is_error: bool,
 }
 
 /// The target of a call's paths.

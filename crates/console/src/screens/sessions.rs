@@ -76,6 +76,8 @@ struct Call {
     /// What the call asks for, before its path.
     words: &'static str,
     is_write: bool,
+    /// Whether the agent got an error as the answer.
+    is_error: bool,
     target: Option<Markup>,
     /// Empty: the call is from the index, which has the path as the agent wrote it.
     target_href: String,
@@ -129,6 +131,7 @@ impl Call {
                 Some(tool) => tool.is_change(),
                 None => WRITES.contains(&command),
             },
+            is_error: event.is_error,
             name: format!("{} {command}", event.name).trim_end().to_owned(),
             words: words_of(&event.name, command, target.is_some()),
             target: target.map(path),
@@ -267,9 +270,10 @@ mod tests {
             name: "memory".to_owned(),
             input: input.as_object().unwrap().clone(),
             place: None,
+            is_error: true,
         };
         let row = call_row(&event, Timestamp::from_micros(0)).unwrap();
         assert!(row.contains("todo.md") && row.contains("text 27 B") && !row.contains("<a "), "{row}");
-        assert!(row.contains("title=\"memory create\">create</span>"), "{row}");
+        assert!(row.contains("title=\"memory create\">create</span>") && row.contains(">failed<"), "{row}");
     }
 }

@@ -106,7 +106,7 @@ impl SessionEvents {
     }
 }
 
-/// The event of a tool's call; `None`: the call belongs to no session.
+/// The event of a tool's call that has no error yet; `None`: the call belongs to no session.
 pub(crate) fn event_of_call(
     context: &Context,
     principal: &Principal,
@@ -126,6 +126,7 @@ pub(crate) fn event_of_call(
         name: if is_name(name) { name } else { UNNAMED }.to_owned(),
         input,
         place,
+        is_error: false,
     })
 }
 

@@ -86,9 +86,10 @@ async fn events_are_written_once_with_the_access_times(setup: TestEngine) {
     assert_eq!(events(&setup, &made).await, written);
     // The shutdown writes the noted events.
     setup.clock.advance(SECOND);
-    agent.call_in(&made, view("/memories/notes")).await;
+    agent.call_in(&made, view("/memories/notes/none")).await;
     replica.all_writes_end().await;
-    assert_eq!(events(&setup, &made).await.len(), 2);
+    let all = events(&setup, &made).await;
+    assert_eq!((all.len(), all[1].is_error), (2, true));
 }
 
 async fn deleted_store_hides_no_other_of_its_session(setup: TestEngine) {

@@ -24,6 +24,7 @@ pub(super) fn row_of_event(event: &SessionEvent) -> Value {
         "new_path": place.and_then(|place| place.new_path.as_deref()),
         "name": event.name,
         "input": Value::Object(event.input.clone()).to_string(),
+        "is_error": event.is_error,
     })
 }
 
@@ -68,6 +69,7 @@ impl FromRow for SessionEvent {
                 what: "text that is not a JSON object",
             })?,
             place: place.transpose()?,
+            is_error: row.get("is_error")?,
         })
     }
 }

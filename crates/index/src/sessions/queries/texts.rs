@@ -79,19 +79,20 @@ pub(super) fn names() -> String {
 /// The rows of the JSON parameter of [`flush_events`].
 pub(super) const EVENTS: [&str; 2] = [
     "jsonb_to_recordset($1::jsonb) AS e(tenant_id uuid, session_id uuid, at bigint, event_id uuid, store_id uuid, \
-        path text, new_path text, name text, input text)",
+        path text, new_path text, name text, input text, is_error boolean)",
     "(SELECT unhex(r.value ->> 'tenant_id') AS tenant_id, unhex(r.value ->> 'session_id') AS session_id, \
         r.value ->> 'at' AS at, unhex(r.value ->> 'event_id') AS event_id, unhex(r.value ->> 'store_id') AS store_id, \
         r.value ->> 'path' AS path, r.value ->> 'new_path' AS new_path, r.value ->> 'name' AS name, \
-        r.value ->> 'input' AS input FROM json_each($1) r) e",
+        r.value ->> 'input' AS input, r.value ->> 'is_error' AS is_error FROM json_each($1) r) e",
 ];
 
 /// Inserts each event once. Leaves out events of sessions and stores that were deleted,
 /// and events from before an erasure.
 pub(super) fn flush_events(events: &str) -> String {
     format!(
-        "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input) \
-        SELECT e.tenant_id, e.session_id, e.at, e.event_id, e.store_id, e.path, e.new_path, e.name, e.input FROM {events} \
+        "INSERT INTO session_event (tenant_id, session_id, at, event_id, store_id, path, new_path, name, input, is_error) \
+        SELECT e.tenant_id, e.session_id, e.at, e.event_id, e.store_id, e.path, e.new_path, e.name, e.input, e.is_error \
+        FROM {events} \
         WHERE EXISTS (SELECT 1 FROM session s WHERE s.tenant_id = e.tenant_id AND s.session_id = e.session_id \
                 AND s.deleted_at IS NULL) \
             AND (e.store_id IS NULL OR EXISTS (SELECT 1 FROM store t WHERE t.tenant_id = e.tenant_id \
@@ -136,7 +137,7 @@ pub(super) fn find_sessions(filter: &SessionFilter) -> String {
 pub(super) fn list_events(newest_first: bool) -> String {
     let (order, is_after) = if newest_first { ("DESC", "<") } else { ("ASC", ">") };
     format!(
-        "SELECT tenant_id, session_id, event_id, at, store_id, path, new_path, name, input FROM session_event \
+        "SELECT tenant_id, session_id, event_id, at, store_id, path, new_path, name, input, is_error FROM session_event \
          WHERE tenant_id = $1 AND session_id = $2 AND at >= $3 AND at <= $4 AND (at, event_id) {is_after} ($5, $6) \
          AND (store_id IS NULL OR $8 IS NULL OR store_id IN_IDS($8)) \
          ORDER BY at {order}, event_id {order} LIMIT $7 + 0"
