@@ -9,6 +9,7 @@
 
 mod assets;
 mod frame;
+mod names;
 mod next;
 mod notice;
 mod operator;

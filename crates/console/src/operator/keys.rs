@@ -11,6 +11,7 @@ use keepsake_index::{ApiKey, Auditor, Store, Tenant, TenantStatus};
 
 use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
+use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::path::Path;
 use crate::request::{Caller, Form, Pager};

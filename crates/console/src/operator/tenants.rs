@@ -14,6 +14,7 @@ use keepsake_index::{
 
 use super::{Operator, tenant_of};
 use crate::frame::{Done, Frame};
+use crate::names::SharedNames;
 use crate::page::{PageResult, Problem, Refusal, done, done_after, page, page_with};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
@@ -60,6 +61,10 @@ struct Head {
 struct Row {
     tenant: Tenant,
     summary: TenantSummary,
+}
+
+fn shared_names(rows: &[Row]) -> SharedNames {
+    SharedNames::among(rows.iter().map(|Row { tenant, .. }| (tenant.tenant_id, tenant.name.as_str())))
 }
 
 #[derive(Template)]

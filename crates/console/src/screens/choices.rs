@@ -3,7 +3,6 @@
 //! A field accepts the name of a choice, an id, or the unique beginning of one. A field of authors
 //! also accepts the subject of a token, so the beginning of a name is no author.
 
-use std::collections::HashMap;
 use std::fmt::Display;
 
 use askama::Template;
@@ -15,10 +14,11 @@ use keepsake_index::{Scope, SessionFilter, StoreFilter, parse_audit_object_id};
 
 use super::stores::MAX_SEARCHED_PAGES;
 use crate::frame::Frame;
+use crate::names::{SharedNames, with_id};
 use crate::page::{Problem, Refusal};
 use crate::people::{cut, session_name};
 use crate::request::{Caller, Fields};
-use crate::text::markup::{Markup, short};
+use crate::text::markup::Markup;
 
 /// Choices of one field. More would make the page too large.
 const MAX_CHOICES: usize = 100;
@@ -117,14 +117,10 @@ pub(crate) struct Choices(Vec<Choice>);
 impl Choices {
     fn new(mut choices: Vec<Choice>) -> Self {
         choices.truncate(MAX_CHOICES);
-        let mut numbers: HashMap<String, usize> = HashMap::new();
-        for choice in &choices {
-            *numbers.entry(choice.name.to_lowercase()).or_default() += 1;
-        }
+        let shared = SharedNames::among(choices.iter().map(|choice| (&choice.id, choice.name.as_str())));
         for choice in &mut choices {
-            let is_shared = numbers.get(&choice.name.to_lowercase()).is_some_and(|number| *number > 1);
-            if is_shared || is_like_an_author(&choice.name) {
-                choice.name = format!("{} ({})", choice.name, short(&choice.id));
+            if shared.has(&choice.name) || is_like_an_author(&choice.name) {
+                choice.name = with_id(&choice.name, &choice.id);
             }
         }
         Self(choices)

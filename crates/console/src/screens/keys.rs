@@ -14,6 +14,7 @@ use super::choices::StoreChoices;
 use super::stores::{self, days, stores_to_choose};
 use super::undo;
 use crate::frame::{Done, Frame};
+use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, done, page, page_with, rule_of};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager, Person};
@@ -45,9 +46,11 @@ pub(crate) fn is_active(key: &ApiKey, now: Timestamp) -> bool {
 
 /// The first stores of a key, and the number of the others.
 fn stores_of(ids: &[StoreId], stores: &[Store], most: usize, frame: &Frame) -> Markup {
+    let shared = SharedNames::of_stores(stores);
     let link = |id: &StoreId| {
         let found = stores.iter().find(|store| store.store_id == *id);
-        frame.store_link(*id, found.map(|store| store.name.as_str())).to_string()
+        let name = found.map(|store| shared.text(&store.name, store.store_id));
+        frame.store_link(*id, name.as_deref()).to_string()
     };
     let shown = ids.iter().take(most).map(link).collect::<Vec<_>>().join(", ");
     let others = ids.len().saturating_sub(most);

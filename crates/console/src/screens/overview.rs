@@ -13,11 +13,12 @@ use keepsake_engine::{
 use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store, UseOfDay, date_of};
 
 use super::choices::actor_in_form;
-use super::sessions::title_of;
+use super::sessions::{shared_titles, title_of};
 use super::stores::stores_to_choose;
 use super::usage::{Quota, quotas_of, usage_of_tenant};
 use super::version::{VersionRow, newest_versions};
 use crate::frame::Frame;
+use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, page, see_other};
 use crate::people::{People, authors, cut};
 use crate::request::Caller;
@@ -215,6 +216,16 @@ struct OverviewPage {
     /// The stores that changed last.
     changed: Vec<(Store, Outlook)>,
     last: LastChanges,
+}
+
+impl OverviewPage {
+    /// Those of the stores that changed or were written to.
+    fn shared_names(&self) -> SharedNames {
+        let changed = self.changed.iter().map(|(store, _)| (store.store_id, store.name.as_str()));
+        let report = &self.activity.report;
+        let used = report.most_written.iter().chain(&report.most_refused);
+        SharedNames::among(changed.chain(used.map(|store| (store.store_id, store.name.as_str()))))
+    }
 }
 
 /// `GET /console/overview`; without the scope to read memories, the first section that may be opened

@@ -8,9 +8,10 @@ use keepsake_index::{Scope, SessionFilter, Store};
 use super::memory::href_of;
 use super::sessions::title_of;
 use super::stores::{is_called, stores_to_choose};
+use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, page};
 use crate::request::Caller;
-use crate::text::markup::{Markup, path, visible};
+use crate::text::markup::{Markup, path, short, visible};
 
 /// Number of sessions that are looked at.
 const MAX_SESSIONS: u64 = 100;
@@ -24,7 +25,7 @@ const SOME_MEMORIES: &str = "Memories (some are still being read)";
 struct Entry {
     href: String,
     name: Markup,
-    /// The store of a memory, or the agent of a session.
+    /// The store of a memory, the agent of a session, or the id of a store whose name is shared.
     detail: Option<Markup>,
 }
 
@@ -56,11 +57,12 @@ pub(super) async fn find(caller: Caller) -> PageResult {
 }
 
 fn stores_called(stores: &[Store], wanted: &str) -> Vec<Entry> {
+    let shared = SharedNames::of_stores(stores);
     let found = stores.iter().filter(|store| is_called(store, wanted)).take(MAX_ENTRIES);
     let entries = found.map(|store| Entry {
         href: format!("/console/stores/{}", store.store_id),
         name: visible(&store.name),
-        detail: None,
+        detail: shared.has(&store.name).then(|| visible(&short(&store.store_id.to_string()))),
     });
     entries.collect()
 }

@@ -11,6 +11,7 @@ use serde_json::Value;
 use super::choices::{ChoiceField, StoreChoices};
 use super::undo;
 use crate::frame::{Done, Frame};
+use crate::names::SharedNames;
 use crate::page::{PageResult, done, page, rendered};
 use crate::path::Path;
 use crate::request::{Caller, Form, Pager};
@@ -35,6 +36,11 @@ fn agent_of(session: &Session) -> String {
 
 pub(super) fn title_of(title: Option<&String>) -> &str {
     title.map(String::as_str).filter(|title| !title.is_empty()).unwrap_or("Untitled session")
+}
+
+pub(super) fn shared_titles(sessions: &[SessionSummary]) -> SharedNames {
+    let names = sessions.iter().map(|session| &session.name);
+    SharedNames::among(names.map(|name| (name.session_id, title_of(name.title.as_ref()))))
 }
 
 #[derive(Template)]

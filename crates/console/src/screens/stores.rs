@@ -8,6 +8,7 @@ use keepsake_engine::{PageRequest, StoreDraft, StoreFork};
 use keepsake_index::{Scope, Store, StoreFilter};
 
 use crate::frame::{Done, Frame};
+use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, done, page, page_with, problem_of};
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::text::line_ends;

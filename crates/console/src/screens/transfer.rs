@@ -16,6 +16,7 @@ use super::stores::{may_create_stores, stores_to_choose};
 use super::undo::changes_href;
 use super::version::newest_seq;
 use crate::frame::Frame;
+use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, page, page_with};
 use crate::request::{Caller, Form, Upload};
 use crate::sign_in::ConsoleOptions;

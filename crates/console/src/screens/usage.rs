@@ -8,6 +8,7 @@ use keepsake_index::{Store, StoreFilter, TenantUsage};
 
 use super::overview::Activity;
 use crate::frame::Frame;
+use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, page};
 use crate::path::Path;
 use crate::people::People;
