@@ -51,7 +51,8 @@ test('sign-in with a key leads to the page that was asked for, and ends', async 
     assert.ok(!cookie.value.includes(required('KEEPSAKE_API_KEY')));
 
     await signOut(page);
-    await page.getByRole('heading', { name: 'Sign in' }).waitFor();
+    await page.getByText('You are signed out.').waitFor();
+    await page.waitForURL((url) => url.pathname === '/console/sign-in' && url.search === '');
     await page.goto(store.href);
     assert.equal(new URL(page.url()).pathname, '/console/sign-in');
   });

@@ -45,6 +45,13 @@
     });
   }
 
+  // `data-once` names the field of the address that asks for a message: a page that is loaded again is without it.
+  for (const message of document.querySelectorAll("[data-once]")) {
+    const address = new URL(location.href);
+    address.searchParams.delete(message.dataset.once);
+    history.replaceState(null, "", address);
+  }
+
   // The current section is in view, also where the sections scroll.
   for (const current of document.querySelectorAll(".tabs [aria-current]")) {
     const bar = current.closest("nav");
