@@ -39,7 +39,7 @@ struct ImportVersion {
     /// made-up one.
     path: Option<String>,
     /// The file with the content, and its hash. `None` for a deletion, and for a redacted version,
-    /// which is sent empty and redacted at the end.
+    /// which is sent with a made-up content and redacted at the end.
     file: Option<(String, ContentHash)>,
 }
 
@@ -157,8 +157,8 @@ async fn write(store: &StoreApi, source: &Source, history: &[ImportVersion], don
     progress.add(done as u64);
     let mut position = done;
     let (mut part, mut bytes) = (Vec::new(), 0);
-    for past in &history[done..] {
-        let version = version_of(source, past)?;
+    for (place, past) in history.iter().enumerate().skip(done) {
+        let version = version_of(source, past, place)?;
         bytes += version["content"].as_str().map_or(0, str::len) as u64;
         if part.len() == MAX_PART_VERSIONS || (bytes > MAX_PART_BYTES && !part.is_empty()) {
             let sent = std::mem::take(&mut part);
@@ -173,7 +173,8 @@ async fn write(store: &StoreApi, source: &Source, history: &[ImportVersion], don
     Ok(())
 }
 
-fn version_of(source: &Source, past: &ImportVersion) -> Result<Value> {
+/// `place` is that of the version in the history.
+fn version_of(source: &Source, past: &ImportVersion, place: usize) -> Result<Value> {
     let line = &past.line;
     let mut version = json!({
         "memory_id": line.memory_id,
@@ -188,7 +189,8 @@ fn version_of(source: &Source, past: &ImportVersion) -> Result<Value> {
                 let text = source.text(name, *sha256);
                 text.map_err(|reason| Failure::new(format!("{name} {reason}")))?.into()
             }
-            None => "".into(),
+            // A version with the same content would share it, and could keep it from being redacted.
+            None => format!("(redacted version {})", place + 1).into(),
         };
     }
     Ok(version)

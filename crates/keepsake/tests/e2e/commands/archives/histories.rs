@@ -38,7 +38,7 @@ async fn person_with_history(pair: Pair) -> Person {
         ("plan.md", "two\n"),
         ("plan.md", "one\n"),
         ("secret.md", "secret\n"),
-        ("secret.md", "public\n"),
+        ("secret.md", ""),
     ] {
         person.put(path, content).await;
     }
