@@ -102,8 +102,11 @@ fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<Im
     let (mut history, mut left_out) = (Vec::with_capacity(lines.len()), 0);
     // The path of each memory that is live after the versions so far.
     let mut paths: HashMap<String, String> = HashMap::new();
+    // The places of the last versions of these memories, whose path is only assumed: that of the version before.
+    let mut assumed: HashMap<String, Vec<usize>> = HashMap::new();
     for line in lines {
         if line.operation == "deleted" {
+            assumed.remove(&line.memory_id);
             if paths.remove(&line.memory_id).is_none() {
                 left_out += 1;
                 continue;
@@ -120,13 +123,44 @@ fn history_of(lines: Vec<VersionLine>, items: &[SourceMemory]) -> Result<(Vec<Im
             None => None,
         };
         let path = match (&line.path, paths.get(&line.memory_id)) {
-            (Some(path), _) | (None, Some(path)) => path.clone(),
-            (None, None) => format!("/.redacted-{}", history.len() + 1),
+            (Some(path), _) => {
+                assumed.remove(&line.memory_id);
+                // A memory that was assumed to be there had moved away with a redacted version.
+                let is_moved = |memory_id: &&String| {
+                    paths.get(*memory_id).is_some_and(|other| exclude_each_other(other, path))
+                };
+                let moved: Vec<_> = assumed.keys().filter(is_moved).cloned().collect();
+                for memory_id in moved {
+                    let places = assumed.remove(&memory_id).unwrap_or_default();
+                    let elsewhere = made_up_path(places.first().copied().unwrap_or_default());
+                    for place in places {
+                        history[place].path = Some(elsewhere.clone());
+                    }
+                    paths.insert(memory_id, elsewhere);
+                }
+                path.clone()
+            }
+            (None, Some(path)) => {
+                assumed.entry(line.memory_id.clone()).or_default().push(history.len());
+                path.clone()
+            }
+            (None, None) => made_up_path(history.len()),
         };
         paths.insert(line.memory_id.clone(), path.clone());
         history.push(ImportVersion { line, path: Some(path), file });
     }
     Ok((history, left_out))
+}
+
+/// A path for a redacted version at a place of the history.
+fn made_up_path(place: usize) -> String {
+    format!("/.redacted-{}", place + 1)
+}
+
+/// Whether the paths are the same, or one is below the other.
+fn exclude_each_other(one: &str, other: &str) -> bool {
+    let (short, long) = if one.len() <= other.len() { (one, other) } else { (other, one) };
+    long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// How many versions the store has. All of them must be the archive's first ones.
