@@ -79,12 +79,14 @@ impl Context {
         }
     }
 
-    /// Notes a commit of some versions: they are counted, and their store is to be embedded.
+    /// Notes a commit: its store is to be embedded, and its versions are counted if there are any to count.
     pub(crate) fn note_commit(&self, principal: &Principal, store_id: StoreId, versions: usize) {
         let store = (principal.tenant_id, store_id);
         self.embedding_queue.push(store);
-        let numbers = UseNumbers { writes: versions as u64, ..UseNumbers::default() };
-        self.use_counts.note_changes(store, principal.surface, self.now(), numbers);
+        if versions > 0 {
+            let numbers = UseNumbers { writes: versions as u64, ..UseNumbers::default() };
+            self.use_counts.note_changes(store, principal.surface, self.now(), numbers);
+        }
     }
 
     /// Counts a change of a store's memories that was not made.

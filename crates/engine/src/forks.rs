@@ -163,7 +163,7 @@ impl Work<'_> {
     /// Copies the next memories, or returns the recorded result of the same copy.
     async fn copy(self, principal: &Principal, fork: &OpenFork) -> Result<CopiedPart, EngineError> {
         let part = self.next(principal, fork).await?;
-        let write = self.shared.writer.write(principal, self.store_id, Some(self.call(fork)));
+        let write = self.shared.writer.write(principal, self.store_id, Some(self.call(fork))).uncounted();
         if part.memories.is_empty() {
             // Memories that the same part has copied may be redacted by now.
             let recorded = recorded_part(&write).await?;

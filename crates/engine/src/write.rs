@@ -299,7 +299,7 @@ impl Writer {
         store_id: StoreId,
         idempotency: Option<Idempotency>,
     ) -> Write<'a> {
-        Write { writer: self, principal, store_id, idempotency }
+        Write { writer: self, principal, store_id, idempotency, is_counted: true }
     }
 }
 
@@ -310,9 +310,16 @@ pub(crate) struct Write<'a> {
     pub(crate) principal: &'a Principal,
     pub(crate) store_id: StoreId,
     idempotency: Option<Idempotency>,
+    /// Whether it is among the changes of the day.
+    is_counted: bool,
 }
 
 impl Write<'_> {
+    /// The same change, which no request makes.
+    pub(crate) fn uncounted(self) -> Self {
+        Self { is_counted: false, ..self }
+    }
+
     pub(crate) fn context(&self) -> &Arc<Context> {
         &self.writer.context
     }
@@ -352,9 +359,15 @@ impl Write<'_> {
         }
     }
 
+    /// Notes a commit of some versions.
+    fn note_commit(&self, versions: usize) {
+        let counted = if self.is_counted { versions } else { 0 };
+        self.context().note_commit(self.principal, self.store_id, counted);
+    }
+
     /// Counts a change that was not made.
     pub(crate) fn note_rejection(&self, rejection: Option<Rejection>) {
-        if let Some(rejection) = rejection {
+        if let Some(rejection) = rejection.filter(|_| self.is_counted) {
             self.context().note_rejection(self.principal, self.store_id, rejection);
         }
     }

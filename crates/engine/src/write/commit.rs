@@ -89,7 +89,7 @@ impl Write<'_> {
             }
             let miss = match outcome? {
                 CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
-                    self.context().note_commit(self.principal, self.store_id, commit.changes.len());
+                    self.note_commit(commit.changes.len());
                     let brought = commit.changes.iter().filter(|change| brings_content(change));
                     for (change, (key, content)) in brought.zip(&blobs) {
                         let before = change.from.head().map(|before| before.content.blob_id);

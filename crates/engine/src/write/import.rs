@@ -98,7 +98,7 @@ impl Write<'_> {
             }
             let refused = match self.context().counted(written)? {
                 ImportOutcome::Imported => {
-                    self.context().note_commit(self.principal, self.store_id, part.versions.len());
+                    self.note_commit(part.versions.len());
                     return Ok(Ok(()));
                 }
                 ImportOutcome::OtherPosition { imported } => ImportRefusal::OtherPosition(imported),

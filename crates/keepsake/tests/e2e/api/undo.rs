@@ -473,6 +473,10 @@ pub(super) async fn fork_gets_the_memories_of_a_point(place: Place) {
     assert_eq!(*origin, json!({"memory_store_id": store.id, "seq": 120, "status": "done", "skipped": 0}));
     assert_eq!(texts(&fork).await, expected);
     assert!(store.object().await["forked_from"].is_null());
+    // No request made these versions. The list of readers comes after a flush of the counts.
+    ok(&place.client.get(&format!("{}/readers", fork.path)).await);
+    let daily = format!("/v1/usage/daily?memory_store_id={}", fork.id);
+    shows(&ok(&place.client.get(&daily).await), &json!({"writes": 0}));
     // The stores share no content.
     let erased = ok(&place.client.post("/v1/erasures", &json!({"memory_store_id": store.id})).await);
     place.client.receipt(&erased).await;
