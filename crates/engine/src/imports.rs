@@ -162,7 +162,7 @@ impl Imports {
         let is_refused = options.on_conflict == OnConflict::Fail && report.conflicts().next().is_some();
         let (mut stopped, mut tested) = (None, None);
         if !is_refused {
-            tested = self.require_tests(&principal, store_id, &file, &steps, &held).await?;
+            tested = self.require_tests(&principal, store_id, (&file, &slot), &steps, &held).await?;
             held.memory.set(held_bytes);
         }
         if is_refused {
@@ -199,7 +199,7 @@ impl Imports {
         &self,
         principal: &Principal,
         store_id: StoreId,
-        file: &Bytes,
+        (file, slot): (&Bytes, &Arc<FairSlot>),
         steps: &[ImportStep],
         held: &Arc<RequestShares>,
     ) -> Result<Option<PathGuard>, EngineError> {
@@ -212,7 +212,10 @@ impl Imports {
         };
         let (file, planned, held) = (file.clone(), PlannedMemories::of(steps), Arc::clone(held));
         let (of_store, max_bytes) = (gate.clone(), principal.limits.bytes_per_memory);
+        let slot = Arc::clone(slot);
         let read = move || {
+            // As in `verify`, the work keeps the slot if the request ends.
+            let _slot = slot;
             let allow = |bytes| held.memory.try_grow(bytes);
             planned.read(&file, max_bytes, &of_store, allow)
         };
