@@ -292,7 +292,12 @@ impl Reader<'_> {
         let is_below = |path: &Option<MemoryPath>| path.as_ref().is_some_and(|path| path.is_below(below));
         let (inside, outside): (Vec<_>, Vec<_>) = page.iter().partition(|version| is_below(&version.path));
         let mut found: HashSet<_> = inside.iter().map(|version| version.seq).collect();
-        let moved = outside.iter().filter(|version| version.operation == Operation::Modified);
+        let moved = outside.iter().filter(|version| match version.operation {
+            Operation::Created => false,
+            Operation::Modified => true,
+            // A deletion has the path from before, unless it is redacted.
+            Operation::Deleted => version.path.is_none(),
+        });
         let before: HashMap<_, _> =
             moved.filter_map(|version| Some((version.prev_seq?, version.seq))).collect();
         let seqs: Vec<_> = before.keys().copied().collect();

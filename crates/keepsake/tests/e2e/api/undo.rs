@@ -376,6 +376,11 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     }
     let back = undo(&store, &json!({"after_seq": count + 1, "path_prefix": "/"})).await;
     shows(&back["data"][0], &json!({"action": "restored", "to_version_id": three["memory_version_id"]}));
+    let count = store.version_count().await;
+    store.delete(&memory).await;
+    store.redact(&store.history().await[0]["id"]).await;
+    let back = undo(&store, &json!({"after_seq": count, "path_prefix": "/"})).await;
+    shows(&back["data"][0], &json!({"action": "recreated", "path": "/a"}));
     store.archive().await;
     invalid(&store.client.post(&path, &json!({"after_seq": 0})).await, "archived");
 }
