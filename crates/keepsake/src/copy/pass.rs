@@ -93,11 +93,12 @@ impl StoreCopy {
         if self.source.is_keepsake && !self.to.is_keepsake {
             self.receipt.not_held.extend(not_held::expiry(self.source.refresh().await?));
         }
-        if self.source.refresh().await?.values().any(|memory| is_setting(&memory.path)) {
-            self.receipt.not_held.push(not_held::settings());
-        }
         self.receipt.not_held.extend(not_held::of_store(&self.receipt.pair.from));
+        // A history has the settings, too.
         if !self.options.copies_history {
+            if self.source.refresh().await?.values().any(|memory| is_setting(&memory.path)) {
+                self.receipt.not_held.push(not_held::settings());
+            }
             self.receipt.not_held.extend(not_held::history(&self.source).await?);
         }
         self.receipt.tell_not_held();
@@ -346,7 +347,7 @@ fn target_memories(listed: &Listed) -> TargetMemories {
         .collect()
 }
 
-/// Whether the memory is a setting of its store: these are neither copied nor deleted.
+/// Whether the memory is a setting of its store: passes neither copy nor delete these.
 fn is_setting(path: &str) -> bool {
     MemoryPath::parse(path).is_ok_and(|path| path.is_setting())
 }

@@ -204,13 +204,16 @@ async fn history_of_another_makers_server_without_hashes_is_copied_into_a_new_st
     let mut servers = Servers::new().await;
     let proxy = OfficialProxy::start(&servers.from, false, None).await;
     proxy.url().clone_into(&mut servers.from);
-    for (path, content) in [("a.md", "one\n"), ("a.md", "two\n"), ("b.md", "gone\n"), ("c/d.md", "three\n")] {
+    let tests = (".keepsake/tests.yaml", "tests:\n- max_files: 9\n");
+    for (path, content) in
+        [("a.md", "one\n"), ("a.md", "two\n"), ("b.md", "gone\n"), ("c/d.md", "three\n"), tests]
+    {
         servers.source.put(path, content).await;
     }
     servers.source.ok("memory rm b.md --yes").await;
-    let line = format!("copy --from {}#notes --to {}#copied --versions", servers.from, servers.to);
+    let line = format!("copy --from {}#notes --to {}#copied --versions --strict", servers.from, servers.to);
     let copied = keepsake_with(&words(&line), &servers.variables()).await.ok();
-    assert!(copied.ends_with("notes to copied, which was created: 2 created; 2 verified\n"), "{copied}");
+    assert!(copied.ends_with("notes to copied, which was created: 3 created; 2 verified\n"), "{copied}");
     let client = servers.target.client();
     let stores = client.all("/v1/memory_stores?limit=20").await;
     let store = stores.iter().find(|store| store["name"] == "copied").unwrap();
@@ -222,6 +225,7 @@ async fn history_of_another_makers_server_without_hashes_is_copied_into_a_new_st
     };
     assert_eq!(versions(&made), versions(&servers.source.listed("memory_versions?view=full").await));
     // Without a store in the arguments, all are copied to those of the same names.
+    servers.source.ok("memory rm .keepsake/tests.yaml --yes").await;
     let all = format!("copy --from {} --to {}", servers.from, servers.to);
     let copied = keepsake_with(&words(&all), &servers.variables()).await.ok();
     assert!(copied.ends_with("notes to notes: 2 created; 2 verified\n"), "{copied}");
