@@ -163,8 +163,8 @@ impl EmbeddedModel {
 
     /// The vector of a query.
     pub fn embed_query(&self, text: &str, now: Instant) -> Result<Vec<f32>, Missing> {
-        let model = self.model(now)?;
-        self.embed(&model, text)
+        let vectors = self.embed_documents(&[text], now)?;
+        Ok(vectors.into_iter().next().unwrap_or_default())
     }
 
     /// The vectors of passages, in their order.
@@ -173,12 +173,7 @@ impl EmbeddedModel {
         texts: &[T],
         now: Instant,
     ) -> Result<Vec<Vec<f32>>, Missing> {
-        let model = self.model(now)?;
-        texts.iter().map(|text| self.embed(&model, text.as_ref())).collect()
-    }
-
-    fn embed(&self, model: &Model, text: &str) -> Result<Vec<f32>, Missing> {
-        model.embed(text).map_err(|error| {
+        self.model(now)?.embed(texts).map_err(|error| {
             let missing = unusable(&error);
             let mut state = self.state.lock();
             // The next look opens it again.

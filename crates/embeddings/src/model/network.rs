@@ -1,15 +1,17 @@
-//! The computation of a vector from the embeddings of the tokens.
+//! The computation of vectors from the embeddings of the tokens.
 //!
 //! 1. The embeddings are projected to three times [`WIDTH`] values, and normalised.
 //! 2. Three branches look at 2, 3 and 5 tokens around each token, with two convolutions each.
 //! 3. The embedding and the results of the branches are the features of a token. They are normalised and summed up over
 //!    the tokens, projected, and divided by the square root of the number of tokens.
 //! 4. Five dense layers with two short cuts make the vector.
+//!
+//! Several texts are computed together, because each product of matrices reads all weights.
 
 use std::collections::HashMap;
 
 use ndarray::linalg::general_mat_mul;
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, ShapeBuilder, Slice};
+use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, Slice};
 
 use super::DIMENSIONS;
 use super::file::Sections;
@@ -112,7 +114,7 @@ impl Network {
         for (end, order, before) in BRANCHES {
             let mut layer = |number: u8| {
                 let weights = take(&format!("w{number}_{end}"))?;
-                Some(Dense { weights, bias: take(&format!("b{number}_{end}"))? })
+                Some(Convolution::new(&weights, take(&format!("b{number}_{end}"))?))
             };
             branches.push(Branch { order, before, layers: [layer(1)?, layer(2)?] });
         }
@@ -127,48 +129,50 @@ impl Network {
         })
     }
 
-    /// The vector of the tokens whose features these are; the embeddings are there, and the other features are computed.
-    pub(super) fn vector(&self, mut features: Array2<f32>) -> Vec<f32> {
+    /// The vectors of texts with these numbers of tokens. `features` has a row for each token: its embedding is there, and
+    /// the other features are computed.
+    pub(super) fn vectors(&self, mut features: Array2<f32>, lengths: &[usize]) -> Vec<Vec<f32>> {
         let mut projected = self.projection.apply(&features.slice_axis(Axis(1), (..DIMENSIONS).into()));
         self.projection_norm.apply(&mut projected);
         for (number, branch) in self.branches.iter().enumerate() {
             let columns = |before| Slice::from(before + number * WIDTH..before + (number + 1) * WIDTH);
             let inputs = projected.slice_axis(Axis(1), columns(0));
-            branch.apply(&inputs, features.slice_axis_mut(Axis(1), columns(DIMENSIONS)));
+            branch.apply(&inputs, lengths, features.slice_axis_mut(Axis(1), columns(DIMENSIONS)));
         }
         self.norm.apply(&mut features);
 
-        let mut sum = vec![0.0; FEATURES];
-        for row in features.rows() {
-            sum.iter_mut().zip(row).for_each(|(sum, value)| *sum += value);
+        let mut sums: Array2<f32> = Array2::zeros((lengths.len(), FEATURES));
+        let mut start = 0;
+        for (mut sum, &length) in sums.rows_mut().into_iter().zip(lengths) {
+            for row in features.slice_axis(Axis(0), Slice::from(start..start + length)).rows() {
+                sum += &row;
+            }
+            start += length;
         }
-        let tokens = number(features.nrows());
-        let mut mean = vec![0.0; DIMENSIONS];
-        add_product(&mut mean, &sum, &self.output.weights);
-        for (mean, bias) in mean.iter_mut().zip(&self.output.bias) {
-            *mean = (*mean + tokens * bias) / tokens.sqrt();
+        let mut means = product(&sums, &self.output.weights);
+        for (mut mean, &length) in means.rows_mut().into_iter().zip(lengths) {
+            let tokens = number(length);
+            mean.zip_mut_with(&self.output.bias.row(0), |mean, bias| {
+                *mean = (*mean + tokens * bias) / tokens.sqrt();
+            });
         }
-        self.dense_layers(&mean)
+        let vectors = self.dense_layers(&means);
+        let vectors = vectors.rows().into_iter().map(|row| crate::with_length_one(row.to_vec()));
+        vectors.map(|vector| vector.unwrap_or_else(|| vec![0.0; DIMENSIONS])).collect()
     }
 
-    fn dense_layers(&self, mean: &[f32]) -> Vec<f32> {
-        let mut first = vec![0.0; HIDDEN];
-        add_product(&mut first, mean, &self.dense[0]);
+    fn dense_layers(&self, means: &Array2<f32>) -> Array2<f32> {
+        let mut first = product(means, &self.dense[0]);
         keep_positive(&mut first);
-        let mut second = vec![0.0; HIDDEN];
-        add_product(&mut second, mean, &self.short_cuts[0]);
-        add_product(&mut second, &first, &self.dense[1]);
+        let mut second = product(means, &self.short_cuts[0]);
+        general_mat_mul(1.0, &first, &self.dense[1], 1.0, &mut second);
         keep_positive(&mut second);
-        let mut third = vec![0.0; DIMENSIONS];
-        add_product(&mut third, &second, &self.dense[2]);
+        let mut third = product(&second, &self.dense[2]);
         keep_positive(&mut third);
-        let mut last = vec![0.0; DIMENSIONS];
-        add_product(&mut last, &second, &self.short_cuts[1]);
-        add_product(&mut last, &third, &self.dense[3]);
-        for value in &mut last {
-            *value = value.tanh();
-        }
-        crate::with_length_one(last).unwrap_or_else(|| vec![0.0; DIMENSIONS])
+        let mut last = product(&second, &self.short_cuts[1]);
+        general_mat_mul(1.0, &third, &self.dense[3], 1.0, &mut last);
+        last.mapv_inplace(f32::tanh);
+        last
     }
 }
 
@@ -208,30 +212,168 @@ struct Branch {
     order: usize,
     /// How many of them are before the token.
     before: usize,
-    layers: [Dense; 2],
+    layers: [Convolution; 2],
 }
 
 impl Branch {
-    fn apply(&self, inputs: &ArrayView2<'_, f32>, mut outputs: ArrayViewMut2<'_, f32>) {
-        let tokens = inputs.nrows();
-        // Zeros before the first token and after the last one.
-        let mut padded = Array2::zeros((tokens + self.order - 1, WIDTH));
-        let own = Slice::from(self.before..self.before + tokens);
-        padded.slice_axis_mut(Axis(0), own).assign(inputs);
-        for layer in &self.layers {
-            let mut next = layer.apply(&windows(&padded, tokens, self.order));
-            next.zip_mut_with(&padded.slice_axis(Axis(0), own), |next, own| *next = next.max(0.0) + own);
-            padded.slice_axis_mut(Axis(0), own).assign(&next);
+    /// The results for texts with these numbers of tokens, from a row for each token.
+    fn apply(&self, inputs: &ArrayView2<'_, f32>, lengths: &[usize], mut outputs: ArrayViewMut2<'_, f32>) {
+        let tokens_of_tile = POINTS + 1 - self.order;
+        let (mut tiles, mut places) = (0, Vec::with_capacity(inputs.nrows()));
+        for &length in lengths {
+            // A text begins with a tile, so that its vector does not depend on the texts before it.
+            let first = tiles * tokens_of_tile;
+            places.extend(first..first + length);
+            // Zeros between two texts are enough for both.
+            tiles += (length + self.order / 2).div_ceil(tokens_of_tile);
         }
-        outputs.assign(&padded.slice_axis(Axis(0), own));
+        // Zeros before the first token and after the last one.
+        let mut padded: Array2<f32> = Array2::zeros((tiles * tokens_of_tile + self.order - 1, WIDTH));
+        for (row, place) in inputs.rows().into_iter().zip(&places) {
+            padded.row_mut(self.before + place).assign(&row);
+        }
+        for layer in &self.layers {
+            let products = layer.products(&padded, tiles, tokens_of_tile);
+            let products = products.each_ref().map(rows_of);
+            let rows = rows_mut_of(&mut padded);
+            for place in &places {
+                let (tile, token) = (place / tokens_of_tile, place % tokens_of_tile);
+                let products = products.map(|rows| &rows[tile]);
+                let is_last = token + 1 == tokens_of_tile;
+                add_sums(&mut rows[self.before + place], products, token, is_last, layer.bias());
+            }
+        }
+        for (mut output, place) in outputs.rows_mut().into_iter().zip(&places) {
+            output.assign(&padded.row(self.before + place));
+        }
     }
 }
 
-/// For each token the row of its window: `order` rows of `padded`, which are one after the other in memory.
-fn windows(padded: &Array2<f32>, tokens: usize, order: usize) -> ArrayView2<'_, f32> {
-    let shape = (tokens, order * WIDTH).strides((WIDTH, 1));
-    let values = padded.as_slice().expect("an array that was not sliced is contiguous");
-    ArrayView2::from_shape(shape, values).expect("each window is within the padding")
+/// The points that a convolution is computed at, with the method of Toom and Cook.
+///
+/// The sums of a convolution are the coefficients of a product of two polynomials, of inputs and of weights, so they follow
+/// from the product's values at some points. Six rows of inputs and six products of matrices give the sums of five tokens, if
+/// the convolution looks at two tokens, of four, if it looks at three, and of two, if it looks at five. Without this
+/// they took ten, twelve and ten products. The results differ only by their rounding.
+const POINTS: usize = 6;
+
+/// All points but the last one, which is infinity, and the factor of the weights' value there.
+const FINITE_POINTS: [(f32, f32); POINTS - 1] =
+    [(0.0, 1.0 / 4.0), (1.0, -1.0 / 6.0), (-1.0, -1.0 / 6.0), (2.0, 1.0 / 24.0), (-2.0, 1.0 / 24.0)];
+
+/// The values of a row.
+type RowValues = [f32; WIDTH];
+
+#[derive(Debug)]
+struct Convolution {
+    /// The values of the weights at each point.
+    weights: [Array2<f32>; POINTS],
+    /// One row.
+    bias: Array2<f32>,
+}
+
+impl Convolution {
+    /// `weights` has those of each token that is looked at, one below the other.
+    fn new(weights: &Array2<f32>, bias: Array2<f32>) -> Self {
+        let of_tokens: Vec<_> = weights.axis_chunks_iter(Axis(0), WIDTH).collect();
+        let value_at = |point: usize| {
+            let mut value: Array2<f32> = Array2::zeros((WIDTH, WIDTH));
+            if let Some((point, factor)) = FINITE_POINTS.get(point) {
+                let mut power = *factor;
+                for weights in &of_tokens {
+                    value.scaled_add(power, weights);
+                    power *= point;
+                }
+            } else if let Some(weights) = of_tokens.last() {
+                value.assign(weights);
+            }
+            value
+        };
+        Self { weights: std::array::from_fn(value_at), bias }
+    }
+
+    fn bias(&self) -> &RowValues {
+        &rows_of(&self.bias)[0]
+    }
+
+    /// The values of the products at each point, a row for each tile.
+    fn products(&self, padded: &Array2<f32>, tiles: usize, tokens_of_tile: usize) -> [Array2<f32>; POINTS] {
+        let mut values: [Array2<f32>; POINTS] = std::array::from_fn(|_| Array2::zeros((tiles, WIDTH)));
+        let [v0, v1, v2, v3, v4, v5] = values.each_mut().map(rows_mut_of);
+        let padded = rows_of(padded);
+        for tile in 0..tiles {
+            let inputs = padded[tile * tokens_of_tile..].first_chunk().expect("the padding has whole tiles");
+            set_values(
+                inputs,
+                &mut v0[tile],
+                &mut v1[tile],
+                &mut v2[tile],
+                &mut v3[tile],
+                &mut v4[tile],
+                &mut v5[tile],
+            );
+        }
+        std::array::from_fn(|point| product(&values[point], &self.weights[point]))
+    }
+}
+
+fn rows_of(matrix: &Array2<f32>) -> &[RowValues] {
+    matrix.as_slice().expect("an array that was not sliced is contiguous").as_chunks().0
+}
+
+fn rows_mut_of(matrix: &mut Array2<f32>) -> &mut [RowValues] {
+    matrix.as_slice_mut().expect("an array that was not sliced is contiguous").as_chunks_mut().0
+}
+
+/// Sets the values of a tile's inputs at the points 0, 1, -1, 2, -2 and infinity.
+///
+/// The compiler vectorises it because it knows that the arguments of a function do not overlap.
+#[inline(never)]
+fn set_values(
+    inputs: &[RowValues; POINTS],
+    v0: &mut RowValues,
+    v1: &mut RowValues,
+    v2: &mut RowValues,
+    v3: &mut RowValues,
+    v4: &mut RowValues,
+    v5: &mut RowValues,
+) {
+    let [i0, i1, i2, i3, i4, i5] = inputs;
+    for at in 0..WIDTH {
+        let even = i4[at] - 4.0 * i2[at];
+        let odd = i3[at] - 4.0 * i1[at];
+        let even_of_two = i4[at] - i2[at];
+        let odd_of_two = 2.0 * (i3[at] - i1[at]);
+        v0[at] = 4.0 * i0[at] - 5.0 * i2[at] + i4[at];
+        v1[at] = even + odd;
+        v2[at] = even - odd;
+        v3[at] = even_of_two + odd_of_two;
+        v4[at] = even_of_two - odd_of_two;
+        v5[at] = 4.0 * i1[at] - 5.0 * i3[at] + i5[at];
+    }
+}
+
+/// Adds the result of a convolution for one token to its row: the positive sums. They follow from the products at the points
+/// 0, 1, -1, 2, -2 and infinity, of which 0 counts for the first token of a tile, and infinity for the last one.
+#[inline(never)]
+fn add_sums(
+    row: &mut RowValues,
+    products: [&RowValues; POINTS],
+    token: usize,
+    is_last: bool,
+    bias: &RowValues,
+) {
+    let [p0, p1, p2, p3, p4, p5] = products;
+    let of_zero = if token == 0 { 1.0 } else { 0.0 };
+    let of_infinity = if is_last { 1.0 } else { 0.0 };
+    let sign = if token.is_multiple_of(2) { 1.0 } else { -1.0 };
+    let power = number(1 << token);
+    for at in 0..WIDTH {
+        let of_one = p1[at] + sign * p2[at];
+        let of_two = p3[at] + sign * p4[at];
+        let sum = of_zero * p0[at] + of_one + power * of_two + of_infinity * p5[at] + bias[at];
+        row[at] += sum.max(0.0);
+    }
 }
 
 #[derive(Debug)]
@@ -257,13 +399,10 @@ impl Norm {
     }
 }
 
-fn add_product(sums: &mut [f32], vector: &[f32], matrix: &Array2<f32>) {
-    for (factor, row) in vector.iter().zip(matrix.rows()) {
-        // Half of the values between the dense layers are zero.
-        if *factor != 0.0 {
-            sums.iter_mut().zip(row).for_each(|(sum, weight)| *sum += factor * weight);
-        }
-    }
+fn product(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
+    let mut outputs = Array2::zeros((inputs.nrows(), weights.ncols()));
+    general_mat_mul(1.0, inputs, weights, 0.0, &mut outputs);
+    outputs
 }
 
 /// A number of tokens or features.
@@ -271,8 +410,6 @@ fn number(count: usize) -> f32 {
     f32::from(u16::try_from(count).expect("there are at most thousands"))
 }
 
-fn keep_positive(values: &mut [f32]) {
-    for value in values {
-        *value = value.max(0.0);
-    }
+fn keep_positive(values: &mut Array2<f32>) {
+    values.mapv_inplace(|value| value.max(0.0));
 }

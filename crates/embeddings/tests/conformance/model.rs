@@ -30,9 +30,9 @@ fn tokens_and_vectors_are_those_of_the_package() {
         assert_eq!(model.tokens(&text), tokens, "{text:?}");
         let bytes = BASE64_STANDARD.decode(vector).unwrap();
         let expected: Vec<f32> = bytes.iter().map(|byte| f32::from(byte.cast_signed())).collect();
-        let found = model.embed(&text).unwrap();
-        assert!((cosine(&found, &found) - 1.0).abs() < 1e-5, "{text:?}");
-        let similarity = cosine(&found, &expected) / cosine(&expected, &expected).sqrt();
+        let found = &model.embed(&[&text]).unwrap()[0];
+        assert!((cosine(found, found) - 1.0).abs() < 1e-5, "{text:?}");
+        let similarity = cosine(found, &expected) / cosine(&expected, &expected).sqrt();
         // The reference has 8 bits.
         assert!(similarity > 0.9999, "{text:?}: {similarity}");
     }
@@ -68,14 +68,17 @@ fn model_is_installed_replaced_and_removed_while_it_is_used() {
     let next_look = start + LOOK_INTERVAL;
     let vector = model.embed_query("text", next_look).unwrap();
     assert_eq!((vector.len(), model.status()), (DIMENSIONS, Status::Ready));
-    assert_eq!(model.embed_documents(&["other", "text"], next_look).unwrap()[1], vector);
+    // The texts beside a text do not change its vector.
+    let texts = ["other", "text", "a longer text", "", "x", "text", "text"];
+    let vectors = model.embed_documents(&texts, next_look).unwrap();
+    assert!(vectors.len() == texts.len() && [1, 5, 6].iter().all(|at| vectors[*at] == vector));
     let opened = model.model(next_look).unwrap();
 
     assert!(folder.remove().unwrap());
     assert_eq!(model.embed_query("text", next_look).unwrap(), vector);
     assert_eq!(model.embed_query("text", next_look + LOOK_INTERVAL), Err(Missing::NotInstalled));
     // An opened model stays usable.
-    assert_eq!(opened.embed("text").unwrap(), vector);
+    assert_eq!(opened.embed(&["text"]).unwrap(), [vector]);
 }
 
 #[test]
