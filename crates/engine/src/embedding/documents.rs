@@ -44,13 +44,21 @@ pub(super) enum DocumentError {
 }
 
 impl EmbeddedDocuments {
-    /// Adds the vectors of a document's chunks, in their order. A chunk without one is refused, and so are those after
+    /// Adds the vectors of the chunks of documents, in their order. A chunk without one is refused, and so are those after
     /// the last vector.
-    pub(super) fn add(
+    pub(super) fn add_all(
         &mut self,
-        document: ChunkedDocument,
+        documents: Vec<ChunkedDocument>,
         vectors: impl IntoIterator<Item = Option<Vec<f32>>>,
     ) {
+        let mut vectors = vectors.into_iter();
+        for document in documents {
+            let own: Vec<_> = vectors.by_ref().take(document.content.len()).collect();
+            self.add(document, own);
+        }
+    }
+
+    fn add(&mut self, document: ChunkedDocument, vectors: Vec<Option<Vec<f32>>>) {
         let Document { memory_id, version_id, content: chunks, .. } = document;
         let chunk_count = chunks.len();
         let embedded = chunks.into_iter().zip(vectors);
@@ -121,19 +129,19 @@ fn embed_here(
     writes: &TaskTracker,
     bytes: &mut usize,
 ) -> Result<EmbeddedDocuments, DocumentError> {
-    let mut found = EmbeddedDocuments::default();
-    for document in documents.into_iter().map(Document::in_chunks) {
-        let texts: Vec<_> = document.texts().collect();
-        let mut vectors = Vec::with_capacity(texts.len());
-        for texts in texts.chunks(TEXTS_AT_ONCE) {
-            let begun = Instant::now();
-            let embedded = model.embed_documents(texts, begun);
-            vectors.extend(embedded.map_err(|missing| DocumentError::Failed(missing.to_string()))?);
-            *bytes += texts.iter().map(|text| text.len()).sum::<usize>();
-            rest_after(begun.elapsed(), writes);
-        }
-        found.add(document, vectors.into_iter().map(Some));
+    let documents: Vec<_> = documents.into_iter().map(Document::in_chunks).collect();
+    // Short documents are computed together.
+    let texts: Vec<_> = documents.iter().flat_map(ChunkedDocument::texts).collect();
+    let mut vectors = Vec::with_capacity(texts.len());
+    for texts in texts.chunks(TEXTS_AT_ONCE) {
+        let begun = Instant::now();
+        let embedded = model.embed_documents(texts, begun);
+        vectors.extend(embedded.map_err(|missing| DocumentError::Failed(missing.to_string()))?);
+        *bytes += texts.iter().map(|text| text.len()).sum::<usize>();
+        rest_after(begun.elapsed(), writes);
     }
+    let mut found = EmbeddedDocuments::default();
+    found.add_all(documents, vectors.into_iter().map(Some));
     Ok(found)
 }
 

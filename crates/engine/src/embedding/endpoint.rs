@@ -130,7 +130,7 @@ impl EndpointDocuments {
             let is_refused =
                 alone.zip(suspects.as_ref()).is_some_and(|(id, suspects)| suspects.contains(&id));
             let vectors = if is_refused {
-                // `add` refuses chunks without a vector.
+                // `add_all` refuses chunks without a vector.
                 Vec::new()
             } else {
                 let vectors = self.vectors(requests, &group, is_alone).await?;
@@ -141,11 +141,7 @@ impl EndpointDocuments {
                 })?
             };
             let add = move || {
-                let mut vectors = vectors.into_iter();
-                for document in group {
-                    let own: Vec<_> = vectors.by_ref().take(document.content.len()).collect();
-                    embedded.add(document, own);
-                }
+                embedded.add_all(group, vectors);
                 embedded
             };
             embedded = in_background(add).await?;
