@@ -11,14 +11,16 @@ use keepsake_telemetry::{Embedded, Metrics};
 use tokio_util::task::TaskTracker;
 
 use crate::EngineError;
-use crate::compute::{in_background, with_cpu_time};
+use crate::compute::{cores, in_background, with_cpu_time};
 
 /// Texts that the model embeds before it may rest: about a tenth of a second.
 const TEXTS_AT_ONCE: usize = 16;
-/// How many times as long as the work before it a rest is, while writes run.
-const REST: u32 = 9;
-/// How long a rest goes on after the last write.
-const REST_STEP: Duration = Duration::from_millis(10);
+/// How many times as long as the work before it a rest is at least, while writes run.
+const MIN_REST: usize = 9;
+/// The part of all cores that the work takes at most meanwhile: one of so many. A core is a large part of few.
+const CORE_SHARES: usize = 40;
+/// The time between two looks at the writes. One look without a write may be between the writes of a client.
+const REST_STEP: Duration = Duration::from_millis(5);
 
 /// The content of a memory's version, whole or in chunks.
 pub(super) struct Document<C = Arc<str>> {
@@ -148,8 +150,15 @@ fn embed_here(
 /// Leaves the processor to writes, as long as some run. The lowest priority does not: two threads of one core slow each
 /// other down, whatever their priorities.
 fn rest_after(work: Duration, writes: &TaskTracker) {
-    let until = Instant::now() + work * REST;
-    while !writes.is_empty() && Instant::now() < until {
+    let times = (CORE_SHARES / cores()).saturating_sub(1).max(MIN_REST);
+    let until = Instant::now() + work * u32::try_from(times).unwrap_or(u32::MAX);
+    let mut was_quiet = false;
+    while Instant::now() < until {
+        let is_quiet = writes.is_empty();
+        if is_quiet && was_quiet {
+            return;
+        }
+        was_quiet = is_quiet;
         std::thread::sleep(REST_STEP);
     }
 }
