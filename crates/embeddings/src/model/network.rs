@@ -400,7 +400,7 @@ impl Norm {
 }
 
 fn product(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
-    let mut outputs = Array2::zeros((inputs.nrows(), weights.ncols()));
+    let mut outputs: Array2<f32> = Array2::zeros((inputs.nrows(), weights.ncols()));
     general_mat_mul(1.0, inputs, weights, 0.0, &mut outputs);
     outputs
 }

@@ -26,7 +26,8 @@ const GROUP: usize = 8;
 const GROUPS: usize = DIMENSIONS / GROUP;
 /// The bits of the highest level.
 const MAX_BITS: usize = 6;
-const MAX_ROW_BYTES: usize = 1 + GROUPS * MAX_BITS;
+/// The longest row, and some bytes after it, so that each group is read with the same number of bytes.
+const BUFFER_BYTES: usize = 1 + GROUPS * MAX_BITS + size_of::<u64>();
 
 #[derive(Debug)]
 pub(super) struct Table {
@@ -53,16 +54,19 @@ impl Table {
 
     /// A row of features for each token, of which the first [`DIMENSIONS`] are its embedding and the others zero.
     pub(super) fn embeddings(&self, file: &File, tokens: &[u32]) -> io::Result<Array2<f32>> {
-        let mut features = Array2::zeros((tokens.len(), FEATURES));
-        let mut buffer = [0; MAX_ROW_BYTES];
+        let mut features: Array2<f32> = Array2::zeros((tokens.len(), FEATURES));
+        let mut buffer = [0; BUFFER_BYTES];
         for (mut features, &token) in features.rows_mut().into_iter().zip(tokens) {
             let token = token as usize;
             let (chunk, position) = (token % CHUNKS, token / CHUNKS);
             let number = chunk * CHUNK_ROWS + position;
-            let row = &mut buffer[..self.starts[number + 1] - self.starts[number]];
-            file.read_exact_at(row, self.starts[number] as u64)?;
+            let bytes = self.starts[number + 1] - self.starts[number];
+            file.read_exact_at(&mut buffer[..bytes], self.starts[number] as u64)?;
             let (lowest, scale) = (self.lowest[chunk], self.scales[chunk]);
-            unpack(row, |value, level| features[value] = f32::from(level) * scale + lowest);
+            let features = features.as_slice_mut().expect("a row is contiguous");
+            for (feature, level) in features.iter_mut().zip(unpack(&buffer, bytes / GROUPS)) {
+                *feature = f32::from(level) * scale + lowest;
+            }
         }
         Ok(features)
     }
@@ -81,18 +85,19 @@ pub(super) fn pack(levels: &[u8; DIMENSIONS]) -> (Vec<u8>, u8) {
     (row, bits.to_le_bytes()[0])
 }
 
-/// Calls `set` with the position and the level of each value.
-fn unpack(row: &[u8], mut set: impl FnMut(usize, u8)) {
-    let bits = row.len() / GROUPS;
+/// The level of each value of a row with so many bits for each. The bytes after the row do not count.
+fn unpack(row: &[u8; BUFFER_BYTES], bits: usize) -> [u8; DIMENSIONS] {
     let mask = (1 << bits) - 1;
-    for group in 0..GROUPS {
-        let mut packed = [0; 8];
-        packed[..bits].copy_from_slice(&row[1 + group * bits..][..bits]);
+    let mut levels = [0_u8; DIMENSIONS];
+    for (group, levels) in levels.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+        let mut packed = [0; size_of::<u64>()];
+        packed.copy_from_slice(&row[1 + group * bits..][..size_of::<u64>()]);
         let packed = u64::from_le_bytes(packed);
-        for value in 0..GROUP {
-            set(group * GROUP + value, row[0] + (packed >> (value * bits) & mask).to_le_bytes()[0]);
+        for (value, level) in levels.iter_mut().enumerate() {
+            *level = row[0] + (packed >> (value * bits) & mask).to_le_bytes()[0];
         }
     }
+    levels
 }
 
 #[cfg(test)]
@@ -106,9 +111,9 @@ mod tests {
             let levels = std::array::from_fn(|value| lowest + (value * 7 % span).to_le_bytes()[0]);
             let (row, row_bits) = pack(&levels);
             assert_eq!((row_bits, row.len()), (bits, 1 + 64 * usize::from(bits)));
-            let mut unpacked = [0; DIMENSIONS];
-            unpack(&row, |value, level| unpacked[value] = level);
-            assert_eq!(unpacked, levels, "{lowest} to {highest}");
+            let mut buffer = [u8::MAX; BUFFER_BYTES];
+            buffer[..row.len()].copy_from_slice(&row);
+            assert_eq!(unpack(&buffer, usize::from(bits)), levels, "{lowest} to {highest}");
         }
     }
 }
