@@ -11,6 +11,7 @@ mod table;
 mod tokenizer;
 mod wheel;
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
@@ -98,10 +99,11 @@ impl Model {
         let mut vectors = Vec::with_capacity(texts.len());
         for texts in texts.chunks(TEXTS_AT_ONCE) {
             let tokens: Vec<_> = texts.iter().map(|text| self.tokenizer.tokens(text.as_ref())).collect();
-            let embeddings = self.table.embeddings(&self.file, &tokens.concat());
-            let embeddings = embeddings.map_err(ModelError::io(&self.path))?;
             let lengths: Vec<_> = tokens.iter().map(Vec::len).collect();
-            vectors.extend(self.network.vectors(embeddings, &lengths));
+            let (distinct, tokens) = distinct(&tokens.concat());
+            let embeddings = self.table.embeddings(&self.file, &distinct);
+            let embeddings = embeddings.map_err(ModelError::io(&self.path))?;
+            vectors.extend(self.network.vectors(&embeddings, &tokens, &lengths));
         }
         Ok(vectors)
     }
@@ -110,4 +112,17 @@ impl Model {
     pub fn tokens(&self, text: &str) -> Vec<u32> {
         self.tokenizer.tokens(text)
     }
+}
+
+/// The distinct tokens, and the place of each token among them.
+fn distinct(tokens: &[u32]) -> (Vec<u32>, Vec<usize>) {
+    let (mut distinct, mut known) = (Vec::new(), HashMap::new());
+    let place_of = |token: &u32| {
+        *known.entry(*token).or_insert_with(|| {
+            distinct.push(*token);
+            distinct.len() - 1
+        })
+    };
+    let places = tokens.iter().map(place_of).collect();
+    (distinct, places)
 }

@@ -6,7 +6,8 @@
 //!    the tokens, projected, and divided by the square root of the number of tokens.
 //! 4. Five dense layers with two short cuts make the vector.
 //!
-//! Several texts are computed together, because each product of matrices reads all weights.
+//! Several texts are computed together: each product of matrices reads all weights, and many tokens occur several times, but
+//! are projected once.
 
 use std::collections::HashMap;
 
@@ -19,7 +20,7 @@ use super::file::Sections;
 /// Number of values of a branch for each token.
 const WIDTH: usize = 256;
 /// Number of features of a token.
-pub(super) const FEATURES: usize = DIMENSIONS + BRANCHES.len() * WIDTH;
+const FEATURES: usize = DIMENSIONS + BRANCHES.len() * WIDTH;
 /// Number of values between the dense layers.
 const HIDDEN: usize = 320;
 /// Each branch: the end of its tensors' names, how many tokens it looks at, and how many of them are before the token.
@@ -129,15 +130,23 @@ impl Network {
         })
     }
 
-    /// The vectors of texts with these numbers of tokens. `features` has a row for each token: its embedding is there, and
-    /// the other features are computed.
-    pub(super) fn vectors(&self, mut features: Array2<f32>, lengths: &[usize]) -> Vec<Vec<f32>> {
-        let mut projected = self.projection.apply(&features.slice_axis(Axis(1), (..DIMENSIONS).into()));
+    /// The vectors of texts with these numbers of tokens. `tokens` has the row of the embedding of each token.
+    pub(super) fn vectors(
+        &self,
+        embeddings: &Array2<f32>,
+        tokens: &[usize],
+        lengths: &[usize],
+    ) -> Vec<Vec<f32>> {
+        let mut projected = self.projection.apply(&embeddings.view());
         self.projection_norm.apply(&mut projected);
+        let mut features: Array2<f32> = Array2::zeros((tokens.len(), FEATURES));
+        for (mut row, &token) in features.rows_mut().into_iter().zip(tokens) {
+            row.slice_axis_mut(Axis(0), (..DIMENSIONS).into()).assign(&embeddings.row(token));
+        }
         for (number, branch) in self.branches.iter().enumerate() {
             let columns = |before| Slice::from(before + number * WIDTH..before + (number + 1) * WIDTH);
             let inputs = projected.slice_axis(Axis(1), columns(0));
-            branch.apply(&inputs, lengths, features.slice_axis_mut(Axis(1), columns(DIMENSIONS)));
+            branch.apply(&inputs, tokens, lengths, features.slice_axis_mut(Axis(1), columns(DIMENSIONS)));
         }
         self.norm.apply(&mut features);
 
@@ -216,10 +225,16 @@ struct Branch {
 }
 
 impl Branch {
-    /// The results for texts with these numbers of tokens, from a row for each token.
-    fn apply(&self, inputs: &ArrayView2<'_, f32>, lengths: &[usize], mut outputs: ArrayViewMut2<'_, f32>) {
+    /// The results for texts with these numbers of tokens. `tokens` has the row of the input of each token.
+    fn apply(
+        &self,
+        inputs: &ArrayView2<'_, f32>,
+        tokens: &[usize],
+        lengths: &[usize],
+        mut outputs: ArrayViewMut2<'_, f32>,
+    ) {
         let tokens_of_tile = POINTS + 1 - self.order;
-        let (mut tiles, mut places) = (0, Vec::with_capacity(inputs.nrows()));
+        let (mut tiles, mut places) = (0, Vec::with_capacity(tokens.len()));
         for &length in lengths {
             // A text begins with a tile, so that its vector does not depend on the texts before it.
             let first = tiles * tokens_of_tile;
@@ -229,8 +244,8 @@ impl Branch {
         }
         // Zeros before the first token and after the last one.
         let mut padded: Array2<f32> = Array2::zeros((tiles * tokens_of_tile + self.order - 1, WIDTH));
-        for (row, place) in inputs.rows().into_iter().zip(&places) {
-            padded.row_mut(self.before + place).assign(&row);
+        for (token, place) in tokens.iter().zip(&places) {
+            padded.row_mut(self.before + place).assign(&inputs.row(*token));
         }
         for layer in &self.layers {
             let products = layer.products(&padded, tiles, tokens_of_tile);

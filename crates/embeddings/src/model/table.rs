@@ -15,7 +15,6 @@ use ndarray::Array2;
 
 use super::DIMENSIONS;
 use super::file::{Sections, TEXT_BYTES};
-use super::network::FEATURES;
 
 /// The token with number `id` is in the chunk `id % CHUNKS`, at the position `id / CHUNKS`.
 pub(super) const CHUNKS: usize = 17;
@@ -52,23 +51,23 @@ impl Table {
         Some(Self { starts, lowest: sections.floats(CHUNKS)?, scales: sections.floats(CHUNKS)? })
     }
 
-    /// A row of features for each token, of which the first [`DIMENSIONS`] are its embedding and the others zero.
+    /// The embedding of each token, a row for each.
     pub(super) fn embeddings(&self, file: &File, tokens: &[u32]) -> io::Result<Array2<f32>> {
-        let mut features: Array2<f32> = Array2::zeros((tokens.len(), FEATURES));
+        let mut embeddings: Array2<f32> = Array2::zeros((tokens.len(), DIMENSIONS));
         let mut buffer = [0; BUFFER_BYTES];
-        for (mut features, &token) in features.rows_mut().into_iter().zip(tokens) {
+        for (mut embedding, &token) in embeddings.rows_mut().into_iter().zip(tokens) {
             let token = token as usize;
             let (chunk, position) = (token % CHUNKS, token / CHUNKS);
             let number = chunk * CHUNK_ROWS + position;
             let bytes = self.starts[number + 1] - self.starts[number];
             file.read_exact_at(&mut buffer[..bytes], self.starts[number] as u64)?;
             let (lowest, scale) = (self.lowest[chunk], self.scales[chunk]);
-            let features = features.as_slice_mut().expect("a row is contiguous");
-            for (feature, level) in features.iter_mut().zip(unpack(&buffer, bytes / GROUPS)) {
-                *feature = f32::from(level) * scale + lowest;
+            let embedding = embedding.as_slice_mut().expect("a row is contiguous");
+            for (value, level) in embedding.iter_mut().zip(unpack(&buffer, bytes / GROUPS)) {
+                *value = f32::from(level) * scale + lowest;
             }
         }
-        Ok(features)
+        Ok(embeddings)
     }
 }
 
