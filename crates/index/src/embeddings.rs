@@ -31,6 +31,9 @@ use crate::tenants::lock_live_tenant;
 /// How long vectors of another model are kept at least.
 const KEPT_FOR: Duration = Duration::from_hours(1);
 
+/// A page goes over so many versions for each version to embed: in a history, most are not current any more.
+const VERSIONS_READ: u32 = 4;
+
 /// The value of `embedded_by` of a store that the job left without a model. No model has this id.
 const NO_MODEL: &str = "-";
 
@@ -95,6 +98,7 @@ pub struct EmbeddingWork {
 /// At most so much of a store in one page, but at least one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EmbeddingLimits {
+    /// Versions to embed. A page also goes over some versions that are not current any more.
     pub versions: u32,
     /// Bytes of the contents to embed.
     pub bytes: u64,
@@ -359,9 +363,11 @@ impl Embeddings {
         let Some(from) = query.optional_scalar::<i64>().await? else {
             return Ok(None);
         };
-        let versions = limits.versions.max(1);
-        let rows: Vec<PageRow> = tx.query(tx.choose(PAGE)).bind((place, from, versions)).all().await?;
-        let mut page = page_of(&store, from, rows, EmbeddingLimits { versions, ..limits });
+        let limits = EmbeddingLimits { versions: limits.versions.max(1), ..limits };
+        let read = limits.versions.saturating_mul(VERSIONS_READ);
+        let rows: Vec<PageRow> = tx.query(tx.choose(PAGE)).bind((place, from, read)).all().await?;
+        let is_all = rows.len() < read as usize;
+        let mut page = page_of(&store, from, (rows, is_all), limits);
         // Vectors of a store that is embedded again may be removed meanwhile.
         if from > 0 {
             let kept: HashSet<_> = with_same_text(&mut tx, claim, &page).await?.into_iter().collect();
@@ -485,15 +491,19 @@ async fn write_rows(tx: &mut Tx, claim: &EmbeddingClaim, rows: &[EmbeddingRow]) 
     Ok(())
 }
 
-/// The page of the first versions within the limits; `rows` has as many versions as these
-/// allow, or all.
-fn page_of(store: &HybridStore, from: i64, rows: Vec<PageRow>, limits: EmbeddingLimits) -> EmbeddingPage {
-    let mut is_last = rows.len() < limits.versions as usize;
+/// The page of the first versions within the limits, of the next rows or all.
+fn page_of(
+    store: &HybridStore,
+    from: i64,
+    (rows, mut is_last): (Vec<PageRow>, bool),
+    limits: EmbeddingLimits,
+) -> EmbeddingPage {
     let (mut through, mut size_bytes, mut memories) = (from, 0, Vec::new());
     for PageRow { seq, memory } in rows {
         if let Some(memory) = memory.filter(|memory| !memory.path.is_setting()) {
             size_bytes += memory.content.size_bytes;
-            if size_bytes > limits.bytes && !memories.is_empty() {
+            let is_full = size_bytes > limits.bytes || memories.len() >= limits.versions as usize;
+            if is_full && !memories.is_empty() {
                 is_last = false;
                 break;
             }

@@ -169,6 +169,14 @@ pub(crate) async fn pages_end_at_their_limits_and_lack_settings(place: Place) {
     });
     let expected = ["1 false /a", "2 false /b", "4 false /c", "6 true /d /e"];
     assert_eq!(pages.collect::<Vec<_>>(), expected);
+
+    // Versions that are not current any more do not fill a page.
+    let mut a = place.memory("/a").await;
+    for _ in 0..7 {
+        a = place.changed(edited(&a, 1)).await;
+    }
+    let pages = embed(&place, MODEL, EmbeddingLimits { versions: 2, ..LIMITS }).await;
+    assert_eq!(pages.iter().map(|page| (page.through, page.memories.len())).collect::<Vec<_>>(), [(13, 1)]);
 }
 
 pub(crate) async fn late_vectors_are_not_written(place: Place) {
