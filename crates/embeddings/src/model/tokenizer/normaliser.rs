@@ -6,7 +6,7 @@
 use super::super::file::Sections;
 
 /// Stands for a space.
-const SPACE: char = '▁';
+pub(super) const SPACE: &str = "▁";
 
 /// The map: a double-array trie from bytes to positions in the replacements, each of which ends with a zero.
 ///
@@ -37,7 +37,7 @@ impl Normaliser {
     }
 
     pub(super) fn normalised(&self, text: &str) -> String {
-        let mut normalised = String::with_capacity(text.len() + SPACE.len_utf8());
+        let mut normalised = String::with_capacity(text.len() + SPACE.len());
         // A space is written before the next word.
         let mut has_space = true;
         let mut rest = text;
@@ -49,7 +49,7 @@ impl Normaliser {
                     continue;
                 }
                 if std::mem::take(&mut has_space) {
-                    normalised.push(SPACE);
+                    normalised.push_str(SPACE);
                 }
                 normalised.push(letter);
             }

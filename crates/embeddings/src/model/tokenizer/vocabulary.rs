@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::super::file::Sections;
+use super::normaliser::SPACE;
 
 /// A piece of text that is a token.
 #[derive(Debug, PartialEq)]
@@ -29,6 +30,9 @@ pub(super) struct Vocabulary {
     lowest_score: f32,
     /// The pieces that begin with each byte.
     begins: Vec<Range<usize>>,
+    /// The pieces that begin with a space, about half of all, and those with each byte after it.
+    spaced: Range<usize>,
+    spaced_begins: Vec<Range<usize>>,
 }
 
 impl Vocabulary {
@@ -44,8 +48,17 @@ impl Vocabulary {
         }
         let lowest_score = scores.iter().copied().fold(0.0, f32::min);
         let tokens = ids.into_iter().zip(scores).map(|(id, score)| Token { id, score }).collect();
-        let mut vocabulary = Self { texts, ends, tokens, lowest_score, begins: Vec::new() };
-        vocabulary.begins = (0..=u8::MAX).map(|byte| vocabulary.narrowed(0..count, 0, byte)).collect();
+        let (begins, spaced_begins) = (Vec::new(), Vec::new());
+        let mut vocabulary =
+            Self { texts, ends, tokens, lowest_score, begins, spaced: 0..count, spaced_begins };
+        let begins_in = |vocabulary: &Self, range: Range<usize>, depth: usize| -> Vec<Range<usize>> {
+            (0..=u8::MAX).map(|byte| vocabulary.narrowed(range.clone(), depth, byte)).collect()
+        };
+        vocabulary.begins = begins_in(&vocabulary, 0..count, 0);
+        for (depth, byte) in SPACE.bytes().enumerate() {
+            vocabulary.spaced = vocabulary.narrowed(vocabulary.spaced.clone(), depth, byte);
+        }
+        vocabulary.spaced_begins = begins_in(&vocabulary, vocabulary.spaced.clone(), SPACE.len());
         Some(vocabulary)
     }
 
@@ -73,8 +86,12 @@ impl Vocabulary {
     pub(super) fn pieces_at(&self, text: &[u8]) -> impl Iterator<Item = (usize, Token)> {
         // The pieces that begin with the first bytes of the text. A piece of only these bytes comes first.
         let mut range = 0..self.ends.len();
+        let is_spaced = text.starts_with(SPACE.as_bytes());
         let narrowed = text.iter().enumerate().map_while(move |(depth, &byte)| {
             range = match depth {
+                // No piece ends within a character.
+                _ if is_spaced && depth < SPACE.len() => self.spaced.clone(),
+                _ if is_spaced && depth == SPACE.len() => self.spaced_begins[usize::from(byte)].clone(),
                 0 => self.begins[usize::from(byte)].clone(),
                 _ => self.narrowed(range.clone(), depth, byte),
             };
