@@ -60,37 +60,6 @@ fn with_port(origin: &str) -> String {
     if has_port { origin } else { format!("{origin}:{port}") }
 }
 
-struct CheckedMessage {
-    kind: MessageKind,
-    /// The text that the client sent, with invalid Unicode replaced.
-    text: String,
-    /// The first parameter with a character that was replaced.
-    not_unicode: Option<String>,
-}
-
-impl Incoming<CheckedMessage> {
-    fn checked(body: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
-        Ok(match Incoming::read(body, version)? {
-            Incoming::Single(message) => {
-                message.require_version(version)?;
-                Self::Single(CheckedMessage::of(message)?)
-            }
-            Incoming::Batch(messages) => {
-                let checked = messages.into_iter().map(|message| message.and_then(CheckedMessage::of));
-                Self::Batch(checked.collect())
-            }
-        })
-    }
-}
-
-impl CheckedMessage {
-    fn of(message: Message) -> Result<Self, InvalidMessage> {
-        let kind = message.kind()?;
-        let not_unicode = message.mended.map(|replaced| replaced.field);
-        Ok(Self { kind, text: message.text, not_unicode })
-    }
-}
-
 /// Answers single requests of any client; cheap to clone.
 #[derive(Clone)]
 pub struct HttpService {
@@ -129,8 +98,8 @@ impl HttpService {
         head.headers.insert(header::CONTENT_TYPE, JSON);
         let version = head.headers.get(VERSION).and_then(|version| version.to_str().ok());
         let (version, bytes) = (version.map(str::to_owned), body.len());
-        let check = move || Incoming::checked(&body, version.as_deref());
-        Ok(match self.engine.computations.parse(tenant_id, bytes, check).await? {
+        let read = move || Incoming::read(&body, version.as_deref(), version.as_deref());
+        Ok(match self.engine.computations.parse(tenant_id, bytes, read).await? {
             Err(invalid) => refusal(&invalid),
             Ok(Incoming::Single(message)) => match message.kind {
                 MessageKind::Response => {
@@ -159,14 +128,15 @@ impl HttpService {
         &self,
         tenant_id: TenantId,
         mut head: Parts,
-        message: CheckedMessage,
+        message: Message,
     ) -> Result<McpResponse, EngineError> {
-        if let Some(field) = message.not_unicode {
-            head.extensions.insert(NotUnicode(field));
+        // The library parses the text again.
+        drop(message.value);
+        if let Some(replaced) = message.mended {
+            head.extensions.insert(NotUnicode(replaced.field));
         }
         let (bytes, service) = (message.text.len(), self.service.clone());
         let request = Request::from_parts(head, Full::new(Bytes::from(message.text)));
-        // The library parses the message again.
         let response = Box::pin(async move { service.handle(request).await });
         self.engine.computations.parse_first(tenant_id, bytes, response).await
     }
@@ -176,13 +146,13 @@ impl HttpService {
         &self,
         tenant_id: TenantId,
         head: &Parts,
-        messages: Vec<Result<CheckedMessage, InvalidMessage>>,
+        messages: Vec<Result<Message, InvalidMessage>>,
     ) -> Result<McpResponse, EngineError> {
         let mut answers = Vec::new();
         for message in messages {
             match message {
                 Err(invalid) => answers.push(invalid.answer()),
-                Ok(CheckedMessage { kind: MessageKind::Response, .. }) => {}
+                Ok(Message { kind: MessageKind::Response, .. }) => {}
                 Ok(message) => {
                     let response = self.serve(tenant_id, head.clone(), message).await?;
                     if response.status() != StatusCode::ACCEPTED

@@ -21,15 +21,17 @@ const MAX_BATCH: usize = 20;
 
 /// What a client sent at once.
 #[derive(Debug)]
-pub enum Incoming<M = Message> {
-    Single(M),
+pub enum Incoming {
+    Single(Message),
     /// Several messages; their requests are answered together. Each message that cannot be
-    /// read gets an error in that answer.
-    Batch(Vec<Result<M, InvalidMessage>>),
+    /// served gets an error in that answer.
+    Batch(Vec<Result<Message, InvalidMessage>>),
 }
 
+/// A message that can be served.
 #[derive(Debug)]
 pub struct Message {
+    pub kind: MessageKind,
     pub value: Value,
     /// The text that the client sent, with invalid Unicode replaced.
     pub(crate) text: String,
@@ -87,11 +89,12 @@ impl InvalidMessage {
 }
 
 impl Incoming {
-    /// Parses what a client of a protocol version sent.
-    pub fn read(bytes: &[u8], version: Option<&str>) -> Result<Self, InvalidMessage> {
+    /// Parses what a client of a protocol version sent. A single message must have the version that
+    /// `header` names, if there is a header.
+    pub fn read(bytes: &[u8], version: Option<&str>, header: Option<&str>) -> Result<Self, InvalidMessage> {
         let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
         if !bytes.starts_with(b"[") {
-            return Message::parse(bytes).map(Self::Single);
+            return Message::parse(bytes, |value| require_version(value, header)).map(Self::Single);
         }
         let messages: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(InvalidMessage::unreadable)?;
         let invalid = |why: String| Err(InvalidMessage::request(Value::Null, why));
@@ -104,12 +107,17 @@ impl Incoming {
         if messages.is_empty() {
             return invalid("a batch must have at least one message".to_owned());
         }
-        Ok(Self::Batch(messages.into_iter().map(Message::of_batch).collect()))
+        let messages = messages.into_iter().map(RawValue::get).map(str::as_bytes);
+        Ok(Self::Batch(messages.map(|sent| Message::parse(sent, refuse_initialize)).collect()))
     }
 }
 
 impl Message {
-    fn parse(sent: &[u8]) -> Result<Self, InvalidMessage> {
+    /// `check` comes before the checks that all messages have in common.
+    fn parse(
+        sent: &[u8],
+        check: impl FnOnce(&Value) -> Result<(), InvalidMessage>,
+    ) -> Result<Self, InvalidMessage> {
         let mended = MendedJson::of(sent).and_then(|MendedJson { json, field }| {
             let field = field.strip_prefix("params.")?.to_owned();
             Some((json, ReplacedUnicode { sent: sent.to_vec(), field }))
@@ -119,80 +127,83 @@ impl Message {
             None => (sent.to_vec(), None),
         };
         let text = String::from_utf8(text).map_err(InvalidMessage::unreadable)?;
-        let value = serde_json::from_str(&text).map_err(InvalidMessage::unreadable)?;
-        Ok(Self { value, text, mended })
-    }
-
-    fn of_batch(text: &RawValue) -> Result<Self, InvalidMessage> {
-        let message = Self::parse(text.get().as_bytes())?;
-        if message.is_initialize() {
-            let id = message.value["id"].clone();
-            let why = "`initialize` cannot be part of a batch: send it by itself";
-            return Err(InvalidMessage::request(id, why));
-        }
-        Ok(message)
+        let value: Value = serde_json::from_str(&text).map_err(InvalidMessage::unreadable)?;
+        check(&value)?;
+        Ok(Self { kind: kind_of(&value, sent)?, value, text, mended })
     }
 
     /// The parsed text, and the message as the client sent it.
     pub fn into_sent(self) -> (Value, Vec<u8>) {
-        let Self { value, text, mended } = self;
+        let Self { value, text, mended, .. } = self;
         (value, mended.map_or_else(|| text.into_bytes(), |mended| mended.sent))
     }
 
     pub fn is_initialize(&self) -> bool {
-        self.value["method"] == "initialize"
+        is_initialize(&self.value)
     }
+}
 
-    pub fn kind(&self) -> Result<MessageKind, InvalidMessage> {
-        let invalid = |id, why: &str| Err(InvalidMessage::request(id, why));
-        let Value::Object(fields) = &self.value else {
-            return invalid(Value::Null, "a message must be an object");
-        };
-        if !fields.contains_key("method") && (fields.contains_key("result") || fields.contains_key("error")) {
-            return Ok(MessageKind::Response);
-        }
-        let id = fields.get("id");
-        if id.is_some_and(|id| from_value::<RequestId>(id.clone()).is_err()) {
-            return invalid(Value::Null, "`id` must be a string or an integer");
-        }
-        let shown_id = id.cloned().unwrap_or_default();
-        let sent = self.mended.as_ref().map_or(self.text.as_bytes(), |mended| mended.sent.as_slice());
-        if let Some(field) = duplicate_field(sent) {
-            return invalid(shown_id, &format!("duplicate field `{field}`"));
-        }
-        if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
-            return invalid(shown_id, "`jsonrpc` must be \"2.0\"");
-        }
-        let Some(method) = fields.get("method") else {
-            return invalid(shown_id, "`method` is missing");
-        };
-        let Value::String(method) = method else {
-            return invalid(shown_id, "`method` must be a string");
-        };
-        if id.is_none() {
-            return Ok(MessageKind::Notification);
-        }
-        match require_params(method, fields.get("params")) {
-            Ok(()) => Ok(MessageKind::Request),
-            Err(why) => Err(InvalidMessage { id: shown_id, code: ErrorCode::INVALID_PARAMS, why }),
-        }
+fn is_initialize(message: &Value) -> bool {
+    message["method"] == "initialize"
+}
+
+fn refuse_initialize(message: &Value) -> Result<(), InvalidMessage> {
+    if is_initialize(message) {
+        let why = "`initialize` cannot be part of a batch: send it by itself";
+        return Err(InvalidMessage::request(message["id"].clone(), why));
     }
+    Ok(())
+}
 
-    /// Refuses a request whose header names a protocol version that the server does not
-    /// have. A version in the request itself is negotiated.
-    pub(crate) fn require_version(&self, version: Option<&str>) -> Result<(), InvalidMessage> {
-        let known = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str);
-        match version {
-            Some(version)
-                if !known.clone().any(|known| known == version)
-                    && self.value.pointer(VERSION_OF_REQUEST).is_none() =>
-            {
-                let known = known.collect::<Vec<_>>().join(", ");
-                let why = format!("the header `MCP-Protocol-Version` must be one of {known}");
-                Err(InvalidMessage::request(self.value["id"].clone(), why))
-            }
-            _ => Ok(()),
+/// Refuses a request whose header names a protocol version that the server does not
+/// have. A version in the request itself is negotiated.
+fn require_version(message: &Value, version: Option<&str>) -> Result<(), InvalidMessage> {
+    let known = ProtocolVersion::KNOWN_VERSIONS.iter().map(ProtocolVersion::as_str);
+    match version {
+        Some(version)
+            if !known.clone().any(|known| known == version)
+                && message.pointer(VERSION_OF_REQUEST).is_none() =>
+        {
+            let known = known.collect::<Vec<_>>().join(", ");
+            let why = format!("the header `MCP-Protocol-Version` must be one of {known}");
+            Err(InvalidMessage::request(message["id"].clone(), why))
         }
+        _ => Ok(()),
+    }
+}
+
+/// The kind of a message; `sent` is its text.
+fn kind_of(message: &Value, sent: &[u8]) -> Result<MessageKind, InvalidMessage> {
+    let invalid = |id, why: &str| Err(InvalidMessage::request(id, why));
+    let Value::Object(fields) = message else {
+        return invalid(Value::Null, "a message must be an object");
+    };
+    if !fields.contains_key("method") && (fields.contains_key("result") || fields.contains_key("error")) {
+        return Ok(MessageKind::Response);
+    }
+    let id = fields.get("id");
+    if id.is_some_and(|id| from_value::<RequestId>(id.clone()).is_err()) {
+        return invalid(Value::Null, "`id` must be a string or an integer");
+    }
+    let shown_id = id.cloned().unwrap_or_default();
+    if let Some(field) = duplicate_field(sent) {
+        return invalid(shown_id, &format!("duplicate field `{field}`"));
+    }
+    if fields.get("jsonrpc").is_none_or(|version| version != "2.0") {
+        return invalid(shown_id, "`jsonrpc` must be \"2.0\"");
+    }
+    let Some(method) = fields.get("method") else {
+        return invalid(shown_id, "`method` is missing");
+    };
+    let Value::String(method) = method else {
+        return invalid(shown_id, "`method` must be a string");
+    };
+    if id.is_none() {
+        return Ok(MessageKind::Notification);
+    }
+    match require_params(method, fields.get("params")) {
+        Ok(()) => Ok(MessageKind::Request),
+        Err(why) => Err(InvalidMessage { id: shown_id, code: ErrorCode::INVALID_PARAMS, why }),
     }
 }
 

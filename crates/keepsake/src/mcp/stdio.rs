@@ -48,7 +48,7 @@ pub(super) async fn serve(backend: Backend) -> Result<()> {
     while let Some(line) = next_line(&mut input).await.map_err(Failure::of("stdin failed"))? {
         let incoming = match line {
             Line::Whole(line) if line.trim_ascii().is_empty() => continue,
-            Line::Whole(line) => Incoming::read(&line, stdio.version.get().map(String::as_str)),
+            Line::Whole(line) => Incoming::read(&line, stdio.version.get().map(String::as_str), None),
             Line::TooLong => Err(InvalidMessage::request(
                 Value::Null,
                 format!("a line must have at most {MAX_LINE_BYTES} bytes"),
@@ -128,10 +128,7 @@ impl Stdio {
     }
 
     async fn answer(&self, message: Message) -> Option<Value> {
-        let kind = match message.kind() {
-            Ok(kind) => kind,
-            Err(invalid) => return Some(invalid.answer()),
-        };
+        let kind = message.kind;
         if kind == MessageKind::Response {
             return None;
         }
