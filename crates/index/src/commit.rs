@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use keepsake_core::path::is_visible;
 use keepsake_core::{
-    Actor, DirPath, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, StoreId, Timestamp, VersionId,
+    Actor, Content, DirPath, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, StoreId, Timestamp,
+    VersionId,
 };
 use serde::Deserialize;
 use uuid::Uuid;
@@ -56,6 +57,8 @@ pub struct Commit {
     pub policy: Option<SensitiveDataPolicy>,
     /// At most one per memory.
     pub changes: Vec<CommitChange>,
+    /// Whether the index stores the new contents; if not, an object store has them.
+    pub has_content_in_index: bool,
     /// None of these memories is in `changes`.
     pub kept: Vec<KeptMemory>,
     /// The result of each operation of a batch, for the record of an idempotent call.
@@ -157,6 +160,7 @@ impl Commit {
             path_guard: None,
             policy: None,
             changes,
+            has_content_in_index: true,
             kept: Vec::new(),
             results: None,
             reuses_paths: false,
@@ -174,7 +178,14 @@ impl Commit {
     }
 
     fn parts(&self) -> impl Iterator<Item = &[u8]> {
-        self.changes.iter().flat_map(CommitChange::parts).flatten()
+        self.changes.iter().flat_map(move |change| self.parts_of(change)).flatten()
+    }
+
+    /// A new content that the index stores, and the search terms.
+    fn parts_of<'a>(&self, change: &'a CommitChange) -> [Option<&'a [u8]>; 2] {
+        let content = change.new_content().filter(|_| self.has_content_in_index);
+        let terms = change.after.as_ref().and_then(|after| after.search.as_ref());
+        [content.map(|content| content.as_str().as_bytes()), terms.map(|row| row.terms.as_slice())]
     }
 }
 
@@ -216,12 +227,9 @@ impl CommitChange {
         after.or_else(|| self.from.head().map(|before| &before.path))
     }
 
-    /// A new content that the index stores, and the search terms.
-    fn parts(&self) -> [Option<&[u8]>; 2] {
-        let after = self.after.as_ref();
-        let content = after.and_then(|after| after.new.as_ref());
-        let terms = after.and_then(|after| after.search.as_ref());
-        [content.map(|content| content.as_str().as_bytes()), terms.map(|row| row.terms.as_slice())]
+    /// The content that the change brings.
+    pub fn new_content(&self) -> Option<&Content> {
+        self.after.as_ref()?.new.as_ref()
     }
 }
 

@@ -48,8 +48,6 @@ const BLOBS_AT_ONCE: usize = 16;
 /// How long a failed request waits for the removal of its blobs.
 const REMOVAL_AWAITED_FOR: Duration = Duration::from_millis(200);
 
-pub(super) type NewBlob = (BlobKey, Content);
-
 impl Write<'_> {
     /// Applies policy and limits to a proposal and commits it.
     pub(super) async fn commit<C: Change>(
@@ -77,9 +75,9 @@ impl Write<'_> {
         // The turn is held until the commit.
         let Admission { seq, tests, turn: _turn } = change.admit(self, &proposal).await?;
         let mut commit = Commit { seq, path_guard: tests, ..self.commit_of(&proposal) };
-        let mut blobs = self.prepare_all(&mut commit, &proposal)?;
+        self.prepare_all(&mut commit, &proposal)?;
         let tenant_id = self.principal.tenant_id;
-        self.put_blobs(&blobs).await?;
+        let mut blobs = self.put_blobs(&commit.changes).await?;
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
             commit.now = self.context().now();
@@ -90,10 +88,11 @@ impl Write<'_> {
             let miss = match outcome? {
                 CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
                     self.note_commit(commit.changes.len());
-                    let brought = commit.changes.iter().filter(|change| brings_content(change));
-                    for (change, (key, content)) in brought.zip(&blobs) {
-                        let before = change.from.head().map(|before| before.content.blob_id);
-                        self.writer.contents.replace(*key, purge_epoch, content, before).await;
+                    for change in &commit.changes {
+                        if let Some((key, content)) = self.blob_of(change) {
+                            let before = change.from.head().map(|before| before.content.blob_id);
+                            self.writer.contents.replace(key, purge_epoch, content, before).await;
+                        }
                     }
                     let (changes, edit) = (commit.changes, proposal.edit);
                     let written = WrittenChanges { seq, at, purge_epoch, expiry, changes, edit };
@@ -113,8 +112,8 @@ impl Write<'_> {
                 CommitOutcome::BlobCondemned if !blobs.is_empty() => {
                     self.context().metrics.retried(Retried::Blob);
                     tracing::warn!("engine.commit: a blob was condemned before its commit; writing again");
-                    blobs = self.prepare_all(&mut commit, &proposal)?;
-                    self.put_blobs(&blobs).await?;
+                    self.prepare_all(&mut commit, &proposal)?;
+                    blobs = self.put_blobs(&commit.changes).await?;
                     tries += 1;
                     continue;
                 }
@@ -186,29 +185,27 @@ impl Write<'_> {
             path_guard: None,
             policy: proposal.policy,
             changes: Vec::new(),
+            has_content_in_index: self.context().has_content_in_index,
             kept: proposal.kept.clone(),
             results: proposal.results.clone(),
             reuses_paths: proposal.reuses_paths,
         }
     }
 
-    /// Gives a commit the changes of a proposal, with new ids. Returns the new blobs.
-    fn prepare_all(&self, commit: &mut Commit, proposal: &Proposal) -> Result<Vec<NewBlob>, EngineError> {
-        let mut blobs = Vec::new();
+    /// Gives a commit the changes of a proposal, with new ids.
+    fn prepare_all(&self, commit: &mut Commit, proposal: &Proposal) -> Result<(), EngineError> {
         commit.changes.clear();
         for (wanted, row) in proposal.changes.iter().zip(&proposal.rows) {
-            commit.changes.push(self.prepare(wanted, row.as_ref(), &mut blobs)?);
+            commit.changes.push(self.prepare(wanted, row.as_ref())?);
         }
-        Ok(blobs)
+        Ok(())
     }
 
-    /// `row` contains the search terms of the change's content. The change's new blob is added
-    /// to `blobs`.
+    /// `row` contains the search terms of the change's content.
     pub(super) fn prepare(
         &self,
         wanted: &ProposedChange,
         row: Option<&SearchRow>,
-        blobs: &mut Vec<NewBlob>,
     ) -> Result<CommitChange, EngineError> {
         let context = self.context();
         let version_id = VersionId::from_uuid(context.new_uuid());
@@ -219,8 +216,6 @@ impl Write<'_> {
         };
         let (stored, first_line, new) = match &wanted.content {
             NewContent::Exact(new) => {
-                let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);
-                blobs.push((BlobKey { tenant_id, store_id, blob_id: version_id }, new.clone()));
                 let stored =
                     StoredContent { blob_id: version_id, size_bytes: new.size_bytes(), sha256: new.hash() };
                 (Some(stored), Some(new.first_line()), Some(new))
@@ -232,7 +227,7 @@ impl Write<'_> {
         let after = |(path, content): (&MemoryPath, StoredContent)| HeadChange {
             path: path.clone(),
             content,
-            new: new.filter(|_| context.has_content_in_index).cloned(),
+            new: new.cloned(),
             first_line,
             expiry: settings::expiry_of(path, wanted.expiry),
             search: row.cloned(),
@@ -250,35 +245,45 @@ impl Write<'_> {
         }
     }
 
-    pub(super) async fn put_blobs(&self, blobs: &[NewBlob]) -> Result<(), EngineError> {
+    /// The content that a change brings, and the key of its blob.
+    fn blob_of<'a>(&self, change: &'a CommitChange) -> Option<(BlobKey, &'a Content)> {
+        let (tenant_id, store_id) = (self.principal.tenant_id, self.store_id);
+        let key = BlobKey { tenant_id, store_id, blob_id: change.version_id };
+        change.new_content().map(|content| (key, content))
+    }
+
+    /// Returns the keys of the new blobs.
+    pub(super) async fn put_blobs(&self, changes: &[CommitChange]) -> Result<Vec<BlobKey>, EngineError> {
+        let (keys, contents): (Vec<_>, Vec<_>) =
+            changes.iter().filter_map(|change| self.blob_of(change)).unzip();
         if self.context().has_content_in_index {
-            return Ok(());
+            return Ok(keys);
         }
         let mut puts = Vec::new();
-        for (key, content) in blobs {
+        for (key, content) in keys.iter().zip(contents) {
             puts.push(self.context().blobs.put(key, content.bytes().clone()));
         }
         let puts = stream::iter(puts).buffer_unordered(BLOBS_AT_ONCE);
         let put: Result<(), BlobError> = puts.try_collect().await;
         if let Err(error) = put {
             // Some blobs may have been stored, but no row names them.
-            self.remove_blobs_soon(blobs).await;
+            self.remove_blobs_soon(keys).await;
             return Err(error.into());
         }
-        Ok(())
+        Ok(keys)
     }
 
     /// Removes the blobs of a refused commit, including their object versions,
     /// since no client knows of them. The sweep removes any that remain.
-    pub(super) async fn remove_blobs(&self, blobs: &[NewBlob]) {
-        erase_blobs(self.context(), keys_of(blobs)).await;
+    pub(super) async fn remove_blobs(&self, blobs: &[BlobKey]) {
+        erase_blobs(self.context(), blobs.to_vec()).await;
     }
 
     /// Removes the blobs in the background if the removal takes long: the client has
     /// already waited for an unavailable object store and must not wait again.
-    async fn remove_blobs_soon(&self, blobs: &[NewBlob]) {
-        let (context, keys) = (Arc::clone(self.context()), keys_of(blobs));
-        let removal = async move { erase_blobs(&context, keys).await };
+    async fn remove_blobs_soon(&self, blobs: Vec<BlobKey>) {
+        let context = Arc::clone(self.context());
+        let removal = async move { erase_blobs(&context, blobs).await };
         let removal = self.context().writes.spawn(removal);
         let _ = tokio::time::timeout(REMOVAL_AWAITED_FOR, removal).await;
     }
@@ -308,13 +313,4 @@ async fn erase_blob(context: &Context, key: BlobKey) {
     if let Err(error) = context.blobs.erase(&key).await {
         tracing::warn!(blob.key = %key, error = %error, "engine.commit left an orphan blob");
     }
-}
-
-fn keys_of(blobs: &[NewBlob]) -> Vec<BlobKey> {
-    blobs.iter().map(|(key, _)| *key).collect()
-}
-
-/// Whether the change has a new blob.
-fn brings_content(change: &CommitChange) -> bool {
-    change.after.as_ref().is_some_and(|after| after.content.blob_id == change.version_id)
 }

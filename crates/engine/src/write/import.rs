@@ -12,7 +12,7 @@ use keepsake_index::{
     HistoryPart, ImportOutcome, IndexError, Origin, SearchRow,
 };
 
-use super::commit::{MAX_COMMITS, MAX_GRANTS, NewBlob};
+use super::commit::{MAX_COMMITS, MAX_GRANTS};
 use super::{NewContent, Proposal, ProposedChange, Write, search_rows};
 use crate::EngineError;
 
@@ -76,15 +76,15 @@ impl Write<'_> {
         let (mut tries, mut grants) = (0, 0);
         while tries < MAX_COMMITS && grants < MAX_GRANTS {
             let mut memories = memories_of(found.clone());
-            let (mut changes, mut blobs) = (Vec::with_capacity(part.versions.len()), Vec::new());
+            let mut changes = Vec::with_capacity(part.versions.len());
             for (place, version) in part.versions.iter().enumerate() {
                 let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
-                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref(), &mut blobs)? {
+                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref())? {
                     Some(change) => changes.push(change),
                     None => return Ok(Err(ImportRefusal::DeletesNothing(place))),
                 }
             }
-            self.put_blobs(&blobs).await?;
+            let blobs = self.put_blobs(&changes).await?;
             let commits = self.commits_of(part, &proposal, changes);
             let starts = starts_of(&commits);
             let written = self.write_part(part, commits).await;
@@ -145,7 +145,6 @@ impl Write<'_> {
         version: &PastVersion,
         seq: i64,
         row: Option<&SearchRow>,
-        blobs: &mut Vec<NewBlob>,
     ) -> Result<Option<CommitChange>, EngineError> {
         let memory_id = version.memory_id;
         let from = memories.remove(&memory_id).unwrap_or(Origin::New);
@@ -157,7 +156,7 @@ impl Write<'_> {
         if version.state.as_ref().is_some_and(|(_, content)| kept == Some(content.hash())) {
             wanted.content = NewContent::Kept;
         }
-        let mut change = self.prepare(&wanted, row, blobs)?;
+        let mut change = self.prepare(&wanted, row)?;
         // A new memory has the same id in every part of the history.
         change.memory_id = memory_id;
         let deleted = Origin::Deleted(memory_id, change.version_id);

@@ -14,7 +14,8 @@ impl Commit {
     /// The document; its changes say where in [`Self::contents`] their parts are.
     pub(crate) fn document(&self, plan: &CommitPlan) -> Value {
         let mut end = 0;
-        let changes: Vec<_> = self.changes.iter().filter_map(|change| change_of(change, &mut end)).collect();
+        let change = |change| change_of(change, self.parts_of(change), &mut end);
+        let changes: Vec<_> = self.changes.iter().filter_map(change).collect();
         let (call, guard, actor) = (&self.idempotency, &self.guard, &self.actor);
         let path_guard = self.path_guard.as_ref();
         let directories = plan.directories.iter();
@@ -83,13 +84,13 @@ fn replaced_of((directory, files): &(DirPath, u64)) -> Value {
 }
 
 /// `end`: where the parts of the previous changes end, and afterwards those of this change.
-fn change_of(change: &CommitChange, end: &mut usize) -> Option<Value> {
+fn change_of(change: &CommitChange, parts: [Option<&[u8]>; 2], end: &mut usize) -> Option<Value> {
     let path = change.path()?;
     let after = change.after.as_ref();
     let stored = after.map(|after| after.content);
     let terms = after.and_then(|after| after.search.as_ref());
     // The first byte is number 1.
-    let [content, terms_at] = change.parts().map(|part| {
+    let [content, terms_at] = parts.map(|part| {
         let (from, count) = (*end + 1, part?.len());
         *end += count;
         Some((from, count))

@@ -34,8 +34,7 @@ pub struct HeadChange {
     /// Its blob has the id of the change's own version, or is the previous blob if the
     /// content is unchanged.
     pub content: StoredContent,
-    /// The content itself, if the commit writes it into the index; `None` if it is
-    /// unchanged or in an object store.
+    /// The content itself; `None` if it is unchanged.
     pub new: Option<Content>,
     /// `None` if the content is unchanged.
     pub first_line: Option<String>,
