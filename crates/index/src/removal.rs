@@ -36,7 +36,7 @@ use crate::IndexError;
 use crate::commit::{CommitPlan, directory_of};
 use crate::database::{Ids, Query, RowLock, Tx, from_row};
 use crate::directories::Directories;
-use crate::model::{AuditedAction, DeletionReason, Operation};
+use crate::model::{AuditedAction, DeletionReason, Operation, Version};
 use crate::numbers::{signed, unsigned};
 
 pub use erasures::{
@@ -181,7 +181,7 @@ struct StoreRow {
 enum VersionSelection<'a> {
     /// One version's content; its row stays.
     Content {
-        version: &'a ContentRow,
+        version: &'a Version,
         audited: &'a AuditedAction,
     },
     At(&'a [i64]),
@@ -190,17 +190,6 @@ enum VersionSelection<'a> {
         memories: &'a [MemoryId],
         limit: i64,
     },
-}
-
-/// A version, as its redaction reads it.
-#[derive(Debug, Clone)]
-struct ContentRow {
-    seq: i64,
-    memory_id: MemoryId,
-    op: Operation,
-    blob_id: Option<VersionId>,
-    size_bytes: Option<i64>,
-    redacted_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -269,7 +258,6 @@ struct MemoryRow {
 
 from_row! {
     StoreRow { seq, granted_bytes, is_deleted }
-    ContentRow { seq, memory_id, op, blob_id, size_bytes, redacted_at }
     MemoryRow { path, size_bytes, is_live }
 }
 
@@ -313,7 +301,8 @@ impl<'t> Removal<'t> {
             VersionSelection::Content { version, audited } => {
                 self.delete_embeddings_at(&[version.seq]).await?;
                 self.redact(version, audited).await?;
-                (0, vec![(version.blob_id, version.size_bytes)])
+                let removed = version.content.map(|content| (content.blob_id, signed(content.size_bytes)));
+                (0, vec![removed.unzip()])
             }
             VersionSelection::At(places) => {
                 self.delete_embeddings_at(places).await?;
@@ -343,11 +332,11 @@ impl<'t> Removal<'t> {
     }
 
     /// Removes a version's content from its row, and the path of a deleted memory.
-    async fn redact(&mut self, version: &ContentRow, audited: &AuditedAction) -> Result<(), IndexError> {
+    async fn redact(&mut self, version: &Version, audited: &AuditedAction) -> Result<(), IndexError> {
         let query = self.query(REDACT).bind((version.seq, audited.at));
         let query = query.bind(audited.by.actor().map(Actor::kind));
         query.bind(audited.by.actor().map(Actor::id)).execute().await?;
-        if version.op == Operation::Deleted {
+        if version.operation == Operation::Deleted {
             let query = self.query(CLEAR_PATH).bind((version.memory_id, version.seq));
             query.execute().await?;
         }
@@ -493,7 +482,7 @@ fn delete_first(table: &str, key: &str, order: &str, is_of_store: bool) -> Strin
 #[cfg(test)]
 mod tests {
     use super::reads::{DELETE_OF_MEMORIES, DELETE_OF_VERSIONS, DELETE_OLD, SURPLUS};
-    use super::redactions::{BLOB_IS_LIVE, VERSION};
+    use super::redactions::{BLOB_IS_LIVE, version_with};
     use super::retention::{DELETIONS, HISTORIES, PAST, SUPERSEDED_BY};
     use super::stores::{DUE, QUEUE_BLOBS};
     use super::{CLEAR_PATH, DELETE_EMBEDDINGS_OF_VERSIONS, REDACT, STORE_TABLES, delete_first};
@@ -514,7 +503,7 @@ mod tests {
             (DELETIONS[1], deletions),
             (PAST[1], "PRIMARY KEY (tenant_id=? AND store_id=? AND seq>?)"),
             (SUPERSEDED_BY[1], by_memory),
-            (VERSION, "SEARCH "),
+            (&version_with("version_id"), "SEARCH "),
             (BLOB_IS_LIVE, "SEARCH "),
             (REDACT, "SEARCH "),
             (CLEAR_PATH, "SEARCH "),

@@ -1,17 +1,18 @@
 //! Redactions: the removal of one version's content.
 
 use keepsake_core::{MemoryId, ObjectKind, Refused, StoreId, TenantId, VersionId};
+use sqlx::AssertSqlSafe;
 
 use super::reads::forget_readers;
-use super::{ContentRow, Queue, Removal, VersionSelection, begin_removal};
-use crate::database::{Database, Role, RowLock, Tx, selects};
-use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason, RedactionOutcome};
+use super::{Queue, Removal, VersionSelection, begin_removal};
+use crate::database::{Database, Role, RowLock, Tx};
+use crate::model::{AuditAction, AuditObject, AuditedAction, DeletionReason, RedactionOutcome, Version};
+use crate::versions::VERSION_COLUMNS;
 use crate::{ChangeError, audit};
 
-selects! {
-    "seq, memory_id, op, blob_id, size_bytes, redacted_at FROM version WHERE tenant_id = $1 AND store_id = $2 AND";
-    pub(super) const VERSION = "version_id = $3";
-    const VERSION_AT = "seq = $3";
+/// Selects the version with `$3` as its id or its sequence number.
+pub(super) fn version_with(key: &str) -> String {
+    format!("SELECT {VERSION_COLUMNS} FROM version WHERE tenant_id = $1 AND store_id = $2 AND {key} = $3")
 }
 
 /// Selects a live memory with its content in a blob: its head is the version that
@@ -51,7 +52,8 @@ impl Redactions {
         if removal.lock_live(RowLock::Update).await?.is_none() {
             return Err(ChangeError::NotFound(ObjectKind::Store));
         }
-        let version: Option<ContentRow> = removal.query(VERSION).bind(version_id).optional().await?;
+        let query = removal.query(AssertSqlSafe(version_with("version_id")));
+        let version: Option<Version> = query.bind(version_id).optional().await?;
         let seq = version.as_ref().map(|version| version.seq);
         let outcome = removal.redact_version(version, audited).await?;
         if let RedactionOutcome::Redacted { .. } = outcome {
@@ -80,7 +82,8 @@ pub(crate) async fn redact_imported(
 ) -> Result<RedactionOutcome, ChangeError> {
     begin_removal(tx).await?;
     let mut removal = Removal::of(tx, tenant_id, store_id);
-    let version = removal.query(VERSION_AT).bind(seq).optional().await?;
+    let query = removal.query(AssertSqlSafe(version_with("seq")));
+    let version = query.bind(seq).optional().await?;
     removal.redact_version(version, audited).await
 }
 
@@ -88,15 +91,15 @@ impl Removal<'_> {
     /// Redacts a version, unless a live memory has its content.
     async fn redact_version(
         &mut self,
-        version: Option<ContentRow>,
+        version: Option<Version>,
         audited: &AuditedAction,
     ) -> Result<RedactionOutcome, ChangeError> {
         let version = version.ok_or(ChangeError::NotFound(ObjectKind::Version))?;
         if version.redacted_at.is_some() {
             return Ok(RedactionOutcome::AlreadyRedacted);
         }
-        if let Some(blob_id) = version.blob_id
-            && self.query(BLOB_IS_LIVE).bind(blob_id).optional_scalar::<MemoryId>().await?.is_some()
+        if let Some(content) = version.content
+            && self.query(BLOB_IS_LIVE).bind(content.blob_id).optional_scalar::<MemoryId>().await?.is_some()
         {
             return Err(Refused::HoldsLiveContent.into());
         }
