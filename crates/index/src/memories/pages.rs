@@ -7,9 +7,7 @@ use super::{Memories, postgres, sqlite};
 use crate::IndexError;
 use crate::database::{FromRow, Role, Row};
 use crate::listing::Span;
-use crate::model::{
-    Depth, Expiry, MemoryItem, MemoryListing, MemoryPage, PageLookup, PathKey, StoreKey, StoreState,
-};
+use crate::model::{Depth, Expiry, MemoryItem, MemoryListing, MemoryPage, StoreKey, StoreState};
 
 /// An item of a list, if the row has one. One row has the store: on Postgres the first,
 /// on SQLite one without an item.
@@ -48,19 +46,14 @@ impl Memories {
         let Some(index) = self.database.sqlite().filter(|_| listing.after.is_none()) else {
             return self.read_page(tenant_id, store_id, listing).await;
         };
-        let known = index.known();
-        let at = PageLookup {
-            place: PathKey { store: StoreKey { tenant_id, store_id }, path: listing.below.as_file() },
-            depth: listing.depth,
-            limit: listing.limit,
-        };
-        if let Some(page) = known.page(&at) {
+        let (known, store) = (index.known(), StoreKey { tenant_id, store_id });
+        if let Some(page) = known.page(store, listing) {
             return Ok(Some(page));
         }
         let moment = known.moment();
         let page = self.read_page(tenant_id, store_id, listing).await?;
         if let Some(page) = &page {
-            known.keep_page(moment, &at, page);
+            known.keep_page(moment, store, listing, page);
         }
         Ok(page)
     }

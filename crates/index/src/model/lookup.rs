@@ -2,8 +2,6 @@
 
 use keepsake_core::{DirPath, MemoryId, MemoryPath, StoreId, TenantId};
 
-use super::Depth;
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct StoreKey {
     pub(crate) tenant_id: TenantId,
@@ -30,24 +28,9 @@ pub(crate) struct MemoryLookup {
     pub(crate) memory_id: MemoryId,
 }
 
-/// A request for the first page of the memories below a place.
-#[derive(Debug)]
-pub(crate) struct PageLookup {
-    pub(crate) place: PathKey,
-    pub(crate) depth: Depth,
-    pub(crate) limit: u32,
-}
-
 impl PathKey {
     /// The path, as that of a directory.
     pub(crate) fn directory(&self) -> DirPath {
         self.path.as_ref().map_or_else(DirPath::root, MemoryPath::as_dir)
-    }
-}
-
-impl PageLookup {
-    /// The key of the page among the pages of its place.
-    pub(crate) const fn wanted(&self) -> (Depth, u32) {
-        (self.depth, self.limit)
     }
 }

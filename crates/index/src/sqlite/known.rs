@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::commit::{Commit, Origin};
 use crate::model::{
-    Depth, ExpiryChange, FoundMemory, Head, HeadLookup, Lookup, MemoryLookup, MemoryPage, PageLookup,
+    Depth, ExpiryChange, FoundMemory, Head, HeadLookup, Lookup, MemoryListing, MemoryLookup, MemoryPage,
     PathKey, StoreKey, StoreState, Target,
 };
 
@@ -121,6 +121,12 @@ impl<Q, A> Default for AnswerList<Q, A> {
     }
 }
 
+/// The place of a listing, and the key of its first page among the pages of the place.
+fn first_page_of(store: StoreKey, listing: &MemoryListing) -> (Subject, (Depth, u32)) {
+    let place = PathKey { store, path: listing.below.as_file() };
+    (Subject::Place(place), (listing.depth, listing.limit))
+}
+
 const BEING_CHANGED: u64 = u64::MAX;
 
 /// The time at which a look-up begins, as the number of commits that had ended
@@ -140,9 +146,10 @@ impl KnownAnswers {
         memory.map(Arc::unwrap_or_clone)
     }
 
-    pub(crate) fn page(&self, at: &PageLookup) -> Option<MemoryPage> {
-        let subject = Subject::Place(at.place.clone());
-        let page = self.0.lock().answers.slot(&subject)?.pages.get(&at.wanted()).cloned();
+    /// The first page of a listing.
+    pub(crate) fn page(&self, store: StoreKey, listing: &MemoryListing) -> Option<MemoryPage> {
+        let (subject, wanted) = first_page_of(store, listing);
+        let page = self.0.lock().answers.slot(&subject)?.pages.get(&wanted).cloned();
         page.map(Arc::unwrap_or_clone)
     }
 
@@ -167,10 +174,15 @@ impl KnownAnswers {
     }
 
     /// Like [`Self::keep_target`], for a page.
-    pub(crate) fn keep_page(&self, moment: Moment, at: &PageLookup, page: &MemoryPage) {
-        let page = Arc::new(page.clone());
-        let subject = Subject::Place(at.place.clone());
-        self.keep(moment, subject, |slot| slot.pages.keep(at.wanted(), page));
+    pub(crate) fn keep_page(
+        &self,
+        moment: Moment,
+        store: StoreKey,
+        listing: &MemoryListing,
+        page: &MemoryPage,
+    ) {
+        let (page, (subject, wanted)) = (Arc::new(page.clone()), first_page_of(store, listing));
+        self.keep(moment, subject, |slot| slot.pages.keep(wanted, page));
     }
 
     fn keep(&self, moment: Moment, subject: Subject, keep: impl FnOnce(&mut Slot)) {

@@ -152,8 +152,8 @@ fn memories_and_pages_are_known_until_a_commit_changes_them() {
     assert_forgets(
         &["/", "/changed"].map(first_page),
         &first_page("/other"),
-        |known, moment, asked| known.keep_page(moment, asked, &page(1)),
-        |known, asked| known.page(asked) == Some(page(1)),
+        |known, moment, asked| known.keep_page(moment, at("/").place.store, asked, &page(1)),
+        |known, asked| known.page(at("/").place.store, asked) == Some(page(1)),
     );
 }
 
@@ -194,12 +194,12 @@ fn nothing_is_kept_beyond_the_limits() {
 
     // Items of pages count.
     let known = KnownAnswers::default();
-    let pages = ["/0", "/1", "/2"].map(first_page);
+    let (store, pages) = (at("/").place.store, ["/0", "/1", "/2"].map(first_page));
     for asked in &pages {
-        known.keep_page(known.moment(), asked, &page(MAX_ENTRIES));
+        known.keep_page(known.moment(), store, asked, &page(MAX_ENTRIES));
     }
-    assert_eq!(known.page(&pages[0]), None);
-    assert!(known.page(&pages[2]).is_some());
+    assert_eq!(known.page(store, &pages[0]), None);
+    assert!(known.page(store, &pages[2]).is_some());
 }
 
 /// A page of the directories below `/d`.
@@ -208,8 +208,8 @@ fn page(number_of_items: usize) -> MemoryPage {
     MemoryPage { store: STORE, expiry: Expiry::default(), items }
 }
 
-fn first_page(path: &str) -> PageLookup {
-    PageLookup { place: at(path).place, depth: Depth::All, limit: 1 }
+fn first_page(path: &str) -> MemoryListing {
+    MemoryListing { below: at(path).place.directory(), depth: Depth::All, after: None, limit: 1 }
 }
 
 #[test]
