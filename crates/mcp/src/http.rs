@@ -8,7 +8,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt, Full};
-use keepsake_core::TenantId;
+use keepsake_core::{MendedJson, TenantId};
 use keepsake_engine::{Engine, EngineError};
 use rmcp::transport::streamable_http_server::session::never::NeverSessionManager;
 use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
@@ -132,11 +132,13 @@ impl HttpService {
     ) -> Result<McpResponse, EngineError> {
         // The library parses the text again.
         drop(message.value);
-        if let Some(replaced) = message.mended {
-            head.extensions.insert(NotUnicode(replaced.field));
+        let mut text = message.sent;
+        if let Some(MendedJson { json, field }) = message.mended {
+            head.extensions.insert(NotUnicode(field));
+            text = json;
         }
-        let (bytes, service) = (message.text.len(), self.service.clone());
-        let request = Request::from_parts(head, Full::new(Bytes::from(message.text)));
+        let (bytes, service) = (text.len(), self.service.clone());
+        let request = Request::from_parts(head, Full::new(Bytes::from(text)));
         let response = Box::pin(async move { service.handle(request).await });
         self.engine.computations.parse_first(tenant_id, bytes, response).await
     }

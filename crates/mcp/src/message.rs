@@ -33,21 +33,13 @@ pub enum Incoming {
 pub struct Message {
     pub kind: MessageKind,
     pub value: Value,
-    /// The text that the client sent, with invalid Unicode replaced.
-    pub(crate) text: String,
-    pub(crate) mended: Option<ReplacedUnicode>,
-}
-
-/// The invalid Unicode of a message, which was replaced.
-///
-/// The library refuses such a message as a whole, without its id. So invalid
-/// Unicode is replaced, and the call is refused with a result that the model can act on.
-#[derive(Debug)]
-pub(crate) struct ReplacedUnicode {
     /// The message as the client sent it.
-    sent: Vec<u8>,
-    /// The first parameter with a character that was replaced.
-    pub(crate) field: String,
+    pub(crate) sent: Vec<u8>,
+    /// The message with its invalid Unicode replaced, and the first parameter that had it.
+    ///
+    /// The library refuses such a message as a whole, without its id. So invalid
+    /// Unicode is replaced, and the call is refused with a result that the model can act on.
+    pub(crate) mended: Option<MendedJson>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,22 +112,18 @@ impl Message {
     ) -> Result<Self, InvalidMessage> {
         let mended = MendedJson::of(sent).and_then(|MendedJson { json, field }| {
             let field = field.strip_prefix("params.")?.to_owned();
-            Some((json, ReplacedUnicode { sent: sent.to_vec(), field }))
+            Some(MendedJson { json, field })
         });
-        let (text, mended) = match mended {
-            Some((json, mended)) => (json, Some(mended)),
-            None => (sent.to_vec(), None),
-        };
-        let text = String::from_utf8(text).map_err(InvalidMessage::unreadable)?;
-        let value: Value = serde_json::from_str(&text).map_err(InvalidMessage::unreadable)?;
+        let text = mended.as_ref().map_or(sent, |mended| mended.json.as_slice());
+        let text = std::str::from_utf8(text).map_err(InvalidMessage::unreadable)?;
+        let value: Value = serde_json::from_str(text).map_err(InvalidMessage::unreadable)?;
         check(&value)?;
-        Ok(Self { kind: kind_of(&value, sent)?, value, text, mended })
+        Ok(Self { kind: kind_of(&value, sent)?, value, sent: sent.to_vec(), mended })
     }
 
     /// The parsed text, and the message as the client sent it.
     pub fn into_sent(self) -> (Value, Vec<u8>) {
-        let Self { value, text, mended, .. } = self;
-        (value, mended.map_or_else(|| text.into_bytes(), |mended| mended.sent))
+        (self.value, self.sent)
     }
 
     pub fn is_initialize(&self) -> bool {
