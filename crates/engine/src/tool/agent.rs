@@ -113,9 +113,7 @@ impl ToolCommand for AgentCall {
         let head = match &read.target {
             Target::Missing => None,
             Target::Memory(head) => Some(head),
-            Target::Directory(_) => {
-                return Err(ToolError::IsDirectory { path: path.display().to_owned() });
-            }
+            Target::Directory(_) => return Err(is_directory(path)),
         };
         match (self.precondition(), head) {
             (Some(Precondition::NotExists), Some(head)) => {

@@ -192,9 +192,7 @@ async fn view(
         (Target::Directory(Directory { size_bytes, total_entries, entries, .. }), _) => {
             Ok(view_directory(path, size_bytes, &entries, total_entries, max_chars))
         }
-        (Target::Missing | Target::Memory(_), _) => {
-            Err(ToolError::NotFoundView { path: path.display().to_owned() }.into())
-        }
+        (Target::Missing | Target::Memory(_), _) => Err(command.not_found().into()),
     }
 }
 

@@ -278,25 +278,19 @@ async fn remove_deleted(
         current.iter().filter(|(memory_id, _)| !ended.contains(*memory_id)).map(|(_, seq)| *seq).min();
     let through = deletions.last().map_or(batch.after, |last| last.seq);
     let places: Vec<_> = places.into_iter().map(|(seq, _)| seq).collect();
-    if !batch.dry_run && !removal.forget_readers_at(&places).await? {
+    let Some(blobs) = remove_at(removal, batch, &places).await? else {
         return Ok(batch.again());
-    }
-    let mut taken = VersionBatchResult {
-        versions: places.len() as u64,
-        memories: ended.len() as u64,
-        next: first_left.map_or(through, |left| left - 1),
-        is_done: is_last && first_left.is_none(),
-        ..VersionBatchResult::default()
     };
+    let (memories, next) = (ended.len() as u64, first_left.map_or(through, |left| left - 1));
     if !batch.dry_run {
-        taken.blobs = remove_at(removal, batch, &places).await?;
         let ended: Vec<_> = ended.into_iter().collect();
         if !ended.is_empty() {
             removal.delete_memories(&ended).await?;
         }
-        removal.query(SET_RETENTION_SEQ).bind(taken.next).execute().await?;
+        removal.query(SET_RETENTION_SEQ).bind(next).execute().await?;
     }
-    Ok(taken)
+    let (versions, is_done) = (places.len() as u64, is_last && first_left.is_none());
+    Ok(VersionBatchResult { versions, memories, blobs, next, is_done })
 }
 
 async fn remove_superseded(
@@ -319,30 +313,34 @@ async fn remove_superseded(
     };
     let outdated = past.iter().filter(is_outdated);
     let places: Vec<_> = outdated.map(|version| version.seq).collect();
-    if !batch.dry_run && !removal.forget_readers_at(&places).await? {
+    let Some(blobs) = remove_at(removal, batch, &places).await? else {
         return Ok(batch.again());
-    }
-    let mut taken = VersionBatchResult {
+    };
+    Ok(VersionBatchResult {
         versions: places.len() as u64,
+        memories: 0,
+        blobs,
         next: past.last().map_or(batch.after, |last| last.seq),
         is_done: past.len() < limit as usize,
-        ..VersionBatchResult::default()
-    };
-    if !batch.dry_run {
-        taken.blobs = remove_at(removal, batch, &places).await?;
-    }
-    Ok(taken)
+    })
 }
 
-/// Removes versions, and the points at which they were current from the past that can be
-/// shown; returns the number of blobs queued.
+/// Removes versions with the records of their readers, and the points at which they were
+/// current from the past that can be shown; a dry run removes nothing. Returns the number of
+/// blobs queued; `None`: no version was removed, see [`VersionBatch::again`].
 async fn remove_at(
     removal: &mut Removal<'_>,
     batch: &VersionBatch,
     places: &[i64],
-) -> Result<u64, IndexError> {
+) -> Result<Option<u64>, IndexError> {
+    if batch.dry_run {
+        return Ok(Some(0));
+    }
+    if !removal.forget_readers_at(places).await? {
+        return Ok(None);
+    }
     if places.is_empty() {
-        return Ok(0);
+        return Ok(Some(0));
     }
     let text = removal.tx.choose(SUPERSEDED_BY);
     let query = removal.query_with_lists(text).bind(json!(places).to_string());
@@ -351,5 +349,5 @@ async fn remove_at(
     }
     let queue = Queue::drained(DeletionReason::Expired, batch.blobs_go_from);
     let removed = removal.remove_versions(VersionSelection::At(places), queue).await?;
-    Ok(removed.blobs.len() as u64)
+    Ok(Some(removed.blobs.len() as u64))
 }
