@@ -251,19 +251,10 @@ impl SearchTerms {
             return Ok(None);
         };
         if is_whole && since.may_be_whole {
-            memories = self.whole_store(tenant_id, store_id, since.analyser).await?;
+            let values = (tenant_id, store_id, since.analyser);
+            memories = self.0.all("search_changes", role, self.0.choose(WHOLE), values).await?;
         }
         Ok(Some(SearchChanges { place, is_whole, memories }))
-    }
-
-    async fn whole_store(
-        &self,
-        tenant_id: TenantId,
-        store_id: StoreId,
-        analyser: u32,
-    ) -> Result<Vec<SearchChange>, IndexError> {
-        let values = (tenant_id, store_id, analyser);
-        self.0.all("search_changes", Role::Tenant(tenant_id), self.0.choose(WHOLE), values).await
     }
 
     /// Reads the next `limit` live memories of all tenants after a position.
