@@ -37,7 +37,7 @@ use crate::auth::{bearer, only};
 use crate::console::operator_console;
 use crate::envelope::{self, Process};
 use crate::error::ApiError;
-use crate::routes::{health, no_such_method, no_such_route, other_route};
+use crate::routes::{no_such_method, no_such_route, other_route, probes};
 use crate::{Lifecycle, ServerOptions};
 
 /// Holds only the hash of the token.
@@ -135,7 +135,8 @@ pub struct OperatorCallError {
 
 pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lifecycle) -> Router {
     let (authenticated, _) = v1().split_for_parts();
-    let (open, _) = open().split_for_parts();
+    // A worker has no other listener.
+    let (probes, _) = probes().split_for_parts();
     // Also around the fallbacks: without the token no client learns which
     // routes exist.
     let authenticated = authenticated
@@ -144,7 +145,7 @@ pub fn operator_router(engine: Engine, options: &OperatorOptions, lifecycle: Lif
         .layer(middleware::from_fn_with_state(options.token, require));
     Router::new()
         .nest("/admin/v1", authenticated)
-        .merge(open)
+        .merge(probes)
         .merge(metrics(options))
         .merge(operator_console(&engine, options))
         .fallback(not_of_operator)
@@ -202,13 +203,8 @@ async fn not_of_operator(uri: OriginalUri, method: Method, headers: HeaderMap) -
     other_route(&uri, &method, &headers, is_public.then_some(hint))
 }
 
-/// Health probes: a worker has no other listener.
-fn open() -> OpenApiRouter<Engine> {
-    OpenApiRouter::new().routes(routes!(health::live)).routes(routes!(health::ready))
-}
-
 pub(crate) fn described() -> OpenApi {
-    OpenApiRouter::<Engine>::new().nest("/admin/v1", v1()).merge(open()).into_openapi()
+    OpenApiRouter::<Engine>::new().nest("/admin/v1", v1()).merge(probes()).into_openapi()
 }
 
 pub(crate) async fn require(State(token): State<OperatorToken>, request: Request, next: Next) -> Response {
