@@ -23,10 +23,10 @@ use keepsake_core::schemas::MemoryUndoType;
 use keepsake_core::{MemoryPath, MemoryUndoId, ObjectKind, Refused, StoreId, TenantId, VersionId};
 use keepsake_index::{
     Idempotency, NewUndo, PlannedUndo, Scope, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSelection,
-    Version,
+    UndoSource, Version,
 };
 
-use self::change::{Source, UndoChange};
+use self::change::UndoChange;
 use self::parts::{PartLimits, split};
 use self::plan::{PlannedStep, UndoStep};
 use self::request::is_own;
@@ -62,7 +62,7 @@ service!(pub Undos(shared, tests: &StoreTests) { tests: StoreTests = tests.clone
 /// An undo as it was requested.
 struct Wanted {
     store_id: StoreId,
-    source: Source,
+    source: UndoSource,
     idempotency: Option<Idempotency>,
 }
 
@@ -84,7 +84,7 @@ impl Undos {
         if !is_own(principal, &selection) {
             principal.require(Scope::StoresAdmin)?;
         }
-        let source = Source::Selection(selection);
+        let source = UndoSource::Selection(selection);
         let wanted = Wanted { store_id, source, idempotency: request.idempotency };
         self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
     }
@@ -110,7 +110,7 @@ impl Undos {
             takes_whole_memories: true,
             ..UndoSelection::default()
         };
-        let source = Source::Selection(selection);
+        let source = UndoSource::Selection(selection);
         let wanted = Wanted { store_id, source, idempotency: request.idempotency };
         self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
     }
@@ -130,7 +130,7 @@ impl Undos {
         }
         let Version { memory_id, prev_seq: to, .. } = version;
         let planned = PlannedUndo { memory_id, from: version_id, undoes: version_id, to };
-        let source = Source::Plan(vec![planned]);
+        let source = UndoSource::Plan(vec![planned]);
         self.answer(principal, Wanted { store_id, source, idempotency: None }, false).await
     }
 

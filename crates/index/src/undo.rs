@@ -70,10 +70,11 @@ pub struct PlannedUndo {
     pub to: Option<i64>,
 }
 
-#[derive(Debug, Clone, Copy)]
-pub enum UndoSource<'a> {
-    Selection(&'a UndoSelection),
-    Plan(&'a [PlannedUndo]),
+#[derive(Debug, Clone)]
+pub enum UndoSource {
+    Selection(UndoSelection),
+    /// A part of a plan that was made before.
+    Plan(Vec<PlannedUndo>),
 }
 
 /// What an undo reads of a store, in one snapshot.
@@ -175,7 +176,7 @@ impl Undos {
         &self,
         tenant_id: TenantId,
         store_id: StoreId,
-        source: UndoSource<'_>,
+        source: &UndoSource,
     ) -> Result<Result<UndoRead, UndoReadError>, IndexError> {
         let mut tx = self.0.read("undo", Role::Tenant(tenant_id)).await?;
         let mut reader = Reader { tx: &mut tx, store: (tenant_id, store_id) };
@@ -205,7 +206,7 @@ struct Reader<'t> {
 }
 
 impl Reader<'_> {
-    async fn read(&mut self, source: UndoSource<'_>) -> Result<Result<UndoRead, UndoReadError>, IndexError> {
+    async fn read(&mut self, source: &UndoSource) -> Result<Result<UndoRead, UndoReadError>, IndexError> {
         let Some(state) = self.tx.query(STATE).bind(self.store).optional::<StateRow>().await? else {
             return Ok(Err(UndoReadError::NoStore));
         };

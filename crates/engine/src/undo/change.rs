@@ -7,8 +7,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{
-    MAX_READ_VERSIONS, MAX_SELECTED, Origin, PlannedUndo, UndoRead, UndoReadError, UndoSelection, UndoSource,
-    Version,
+    MAX_READ_VERSIONS, MAX_SELECTED, Origin, UndoRead, UndoReadError, UndoSelection, UndoSource, Version,
 };
 use parking_lot::Mutex;
 
@@ -25,14 +24,8 @@ use crate::write::{
 /// Contents that are read concurrently.
 const READS_AT_ONCE: usize = 10;
 
-pub(super) enum Source {
-    Selection(UndoSelection),
-    /// A part of a plan that was made before.
-    Plan(Vec<PlannedUndo>),
-}
-
 pub(super) struct UndoChange {
-    pub(super) source: Source,
+    pub(super) source: UndoSource,
     pub(super) bytes_per_memory: u64,
     /// The store's tests, which may refuse the outcome; `None`: the outcome is not tested, so no gate allows it.
     tests: Option<StoreTests>,
@@ -73,7 +66,7 @@ impl UndoState {
 }
 
 impl UndoChange {
-    pub(super) fn new(source: Source, write: &Write<'_>, is_recorded: bool) -> Self {
+    pub(super) fn new(source: UndoSource, write: &Write<'_>, is_recorded: bool) -> Self {
         let bytes_per_memory = write.principal.limits.bytes_per_memory;
         Self { source, bytes_per_memory, tests: None, is_recorded, refusals: Mutex::default() }
     }
@@ -85,12 +78,8 @@ impl UndoChange {
 
     /// Reads the store without contents.
     pub(super) async fn found(&self, write: &Write<'_>) -> Result<UndoRead, EngineError> {
-        let source = match &self.source {
-            Source::Selection(selection) => UndoSource::Selection(selection),
-            Source::Plan(planned) => UndoSource::Plan(planned),
-        };
         let undos = &write.context().index.undos;
-        match undos.read(write.principal.tenant_id, write.store_id, source).await? {
+        match undos.read(write.principal.tenant_id, write.store_id, &self.source).await? {
             Ok(found) if found.store.is_archived => Err(Refused::Archived.into()),
             Ok(found) => Ok(found),
             Err(UndoReadError::NoStore) => Err(EngineError::NotFound(ObjectKind::Store)),
@@ -100,7 +89,7 @@ impl UndoChange {
 
     /// The refusal of a selection that says what to change in the request.
     fn too_large(&self) -> EngineError {
-        if let Source::Selection(UndoSelection { takes_whole_memories: true, .. }) = self.source {
+        if let UndoSource::Selection(UndoSelection { takes_whole_memories: true, .. }) = self.source {
             let rule = format!(
                 "or `at_seq` must be a later point: at most {MAX_READ_VERSIONS} changes may follow it, of at most \
                  {MAX_SELECTED} memories, or of so many below `path_prefix`"

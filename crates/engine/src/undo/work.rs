@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use keepsake_core::{ObjectKind, Timestamp};
 use keepsake_index::{
-    Auditor, Idempotency, IndexError, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState,
+    Auditor, Idempotency, IndexError, PlannedUndo, StoredUndo, UndoKey, UndoPart, UndoPartState, UndoSource,
 };
 
 use super::answer::UndoOutcome;
-use super::change::{Source, UndoChange};
+use super::change::UndoChange;
 use super::plan::UndoStep;
 use crate::cursor::digest;
 use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work, reason_of};
@@ -156,7 +156,7 @@ impl Work<'_> {
         let call = self.call(undo, part.part);
         let write = self.shared.writer.write(principal, self.key.store_id, Some(call));
         let change =
-            UndoChange::new(Source::Plan(planned.iter().map(UndoStep::planned).collect()), &write, true);
+            UndoChange::new(UndoSource::Plan(planned.iter().map(UndoStep::planned).collect()), &write, true);
         let done = match write.run_once(&change).await? {
             (WriteResult::Replayed(_), _) => {
                 let earlier = write.earlier_record().await?;
