@@ -15,6 +15,7 @@ use http::{Method, StatusCode};
 use keepsake_core::{MeaningReason, Quota};
 use opentelemetry::KeyValue;
 use opentelemetry::metrics::{AsyncInstrument, Counter, Meter};
+use serde::{Deserialize, Serialize};
 
 use instruments::Instruments;
 
@@ -159,7 +160,7 @@ pub struct PoolState {
 }
 
 /// What all tenants together store.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredTotals {
     /// Stores that are not deleted.
     pub stores: u64,

@@ -27,16 +27,7 @@ pub struct CountTotals;
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct TotalsCursor {
     after: Option<(TenantId, StoreId)>,
-    totals: Totals,
-}
-
-#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
-struct Totals {
-    stores: u64,
-    memories: u64,
-    versions: u64,
-    memory_bytes: u64,
-    version_bytes: u64,
+    totals: StoredTotals,
 }
 
 #[async_trait]
@@ -86,8 +77,7 @@ pub(crate) async fn report(context: &Context) -> Result<(), EngineError> {
     let last = runs.into_iter().find(|run| run.ended_at.is_some() && run.error.is_none());
     let totals = last.and_then(|run| serde_json::from_value(run.counts?.get_mut("totals")?.take()).ok());
     if let Some(totals) = totals {
-        let Totals { stores, memories, versions, memory_bytes, version_bytes } = totals;
-        context.metrics.counted(&StoredTotals { stores, memories, versions, memory_bytes, version_bytes });
+        context.metrics.counted(&totals);
     }
     Ok(())
 }
