@@ -47,7 +47,7 @@ use meaning::{MeaningUse, VectorsPlace};
 pub(crate) use outcome::{ChangedMemory, StoreOutcome};
 pub use paths::FoundPaths;
 use position::{HitPosition, PageEnd, Scoring};
-use store::{SearchedStore, StoreResults};
+use store::SearchedStore;
 
 const DEFAULT_LIMIT: u64 = 10;
 const MAX_LIMIT: u64 = 50;
@@ -202,7 +202,8 @@ struct StoreHits {
     found: Vec<Candidate>,
     /// Memories of a store with meaning that were searched by words only.
     pending: u64,
-    /// Whether the store was searched by meaning; `None`: this was not asked for.
+    /// Whether the store was searched by meaning, whose vectors must fit in memory; `None`: this was not
+    /// asked for.
     is_meant: Option<bool>,
     to_make: Option<PostingsBuild>,
 }
@@ -431,9 +432,7 @@ impl Search {
             store_id,
             store: Arc::downgrade(&store),
         });
-        let StoreResults { found, pending, is_too_large } = found?;
-        let is_meant = is_hybrid.then_some(!is_too_large);
-        Ok(StoreHits { found, pending, is_meant, to_make })
+        Ok(StoreHits { to_make, ..found? })
     }
 
     /// A slot for work on a store. It is held until the work ends, even if the client disconnects. A search that

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::meaning::VectorsPlace;
 use super::outcome::{ChangedMemory, StoreOutcome};
 use super::position::HitPosition;
-use super::{Candidate, ParsedSearch, SearchExplanation};
+use super::{Candidate, ParsedSearch, SearchExplanation, StoreHits};
 use crate::EngineError;
 use crate::compute::off_the_runtime;
 
@@ -90,15 +90,6 @@ impl KnownVectors {
     fn edit_of(&self, model: &Arc<str>) -> i64 {
         if self.model.as_ref() == Some(model) { self.edit } else { 0 }
     }
-}
-
-/// The hits of one store, and how many memories were searched by words only.
-pub(super) struct StoreResults {
-    pub(super) found: Vec<Candidate>,
-    /// 0 if the store is searched by words only.
-    pub(super) pending: u64,
-    /// Whether the vectors that the search asked for do not fit in memory.
-    pub(super) is_too_large: bool,
 }
 
 impl SearchedStore {
@@ -346,7 +337,7 @@ impl SearchedStore {
         store_id: StoreId,
         asked: &ParsedSearch,
         is_hybrid: bool,
-    ) -> Result<StoreResults, EngineError> {
+    ) -> Result<StoreHits, EngineError> {
         let state = self.state.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
             None => true,
@@ -388,10 +379,10 @@ impl SearchedStore {
         // Vectors are not even read if the rows are too large.
         let are_too_large =
             state.vectors.too_large_beside.is_some() || state.bytes() > self.max_postings_bytes;
-        let is_too_large = is_hybrid && are_too_large;
-        let is_meant = is_hybrid && !is_too_large;
-        let pending = if is_meant { state.heads.len().saturating_sub(vectors.len()) } else { 0 };
-        Ok(StoreResults { found: candidates, pending: pending as u64, is_too_large })
+        let is_meant = is_hybrid.then_some(!are_too_large);
+        let pending =
+            if is_meant == Some(true) { state.heads.len().saturating_sub(vectors.len()) } else { 0 };
+        Ok(StoreHits { found: candidates, pending: pending as u64, is_meant, to_make: None })
     }
 }
 
