@@ -9,8 +9,7 @@ use keepsake_core::{ContentError, ContentHash, MemoryPath, Refused, StoreId};
 use keepsake_index::{CommitChange, Guard, Head, Origin, Target};
 use keepsake_telemetry::Conflict;
 
-use super::replay::Replay;
-use super::{Stop, ToolAnswer, ToolCall, ToolCommand, of_read};
+use super::{Stop, ToolAnswer, ToolCall, ToolCommand, of_read, replay};
 use crate::error::Rejection;
 use crate::shared::Shared;
 use crate::write::{
@@ -76,9 +75,7 @@ async fn change_once<C: ToolCommand>(
             return Err(Stop::Engine(error));
         }
     };
-    Replay { shared, principal: write.principal, store_id: write.store_id }
-        .answer(command, seq, is_kept)
-        .await
+    replay::answer(write, command, seq, is_kept).await
 }
 
 /// How a call with this error is counted, like the same change by the API.

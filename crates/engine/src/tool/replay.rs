@@ -11,77 +11,71 @@ use std::sync::Arc;
 
 use keepsake_core::tool::Edit;
 use keepsake_core::tool::agent::WrittenVersion;
-use keepsake_core::{BlobKey, ContentHash, StoreId};
+use keepsake_core::{BlobKey, ContentHash};
 use keepsake_index::{Operation, Version};
 
 use super::{Stop, ToolAnswer, ToolCommand};
-use crate::shared::Shared;
-use crate::{EngineError, Principal};
+use crate::EngineError;
+use crate::write::Write;
 
-pub(super) struct Replay<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) principal: &'a Principal,
-    pub(super) store_id: StoreId,
+/// The call created version `seq`, or left it unchanged if `is_kept`.
+pub(super) async fn answer(
+    write: &Write<'_>,
+    call: &impl ToolCommand,
+    seq: i64,
+    is_kept: bool,
+) -> Result<ToolAnswer, Stop> {
+    if matches!(call.edit(None), Ok(None)) {
+        // A deletion or a rename.
+        return call.answer(write.principal, None, None);
+    }
+    let Some(version) = version_at(write, seq).await? else {
+        return call.answer(write.principal, None, None);
+    };
+    let before = match version.prev_seq {
+        _ if is_kept => content_of(write, Some(&version)).await?,
+        Some(prev_seq) => content_of(write, version_at(write, prev_seq).await?.as_ref()).await?,
+        None => None,
+    };
+    let edit = edit_of(write, call, before.as_deref(), &version);
+    let made = WrittenVersion {
+        memory_id: version.memory_id,
+        content: version.content.map(|content| (content.sha256, content.size_bytes)),
+        is_new: version.operation == Operation::Created && !is_kept,
+    };
+    call.answer(write.principal, edit.as_ref(), Some(made))
 }
 
-impl Replay<'_> {
-    /// The call created version `seq`, or left it unchanged if `is_kept`.
-    pub(super) async fn answer(
-        &self,
-        call: &impl ToolCommand,
-        seq: i64,
-        is_kept: bool,
-    ) -> Result<ToolAnswer, Stop> {
-        if matches!(call.edit(None), Ok(None)) {
-            // A deletion or a rename.
-            return call.answer(self.principal, None, None);
-        }
-        let Some(version) = self.version(seq).await? else {
-            return call.answer(self.principal, None, None);
-        };
-        let before = match version.prev_seq {
-            _ if is_kept => self.content_of(Some(&version)).await?,
-            Some(prev_seq) => self.content_of(self.version(prev_seq).await?.as_ref()).await?,
-            None => None,
-        };
-        let edit = self.edit_of(call, before.as_deref(), &version);
-        let made = WrittenVersion {
-            memory_id: version.memory_id,
-            content: version.content.map(|content| (content.sha256, content.size_bytes)),
-            is_new: version.operation == Operation::Created && !is_kept,
-        };
-        call.answer(self.principal, edit.as_ref(), Some(made))
+/// The edit from `before` to the content of `version`; `None`: the call makes another
+/// edit, or the edit can no longer be determined.
+fn edit_of(
+    write: &Write<'_>,
+    call: &impl ToolCommand,
+    before: Option<&str>,
+    version: &Version,
+) -> Option<Edit> {
+    let edit = call.edit(before).ok().flatten()?;
+    let stored = version.content?.sha256;
+    if ContentHash::of(edit.content.as_bytes()) == stored {
+        return Some(edit);
     }
+    // If the operator changed the rules since, the edit can no longer be determined.
+    let redacted = write.context().scanner.redact_change(before, &edit.content)?;
+    (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
+}
 
-    /// The edit from `before` to the content of `version`; `None`: the call makes another
-    /// edit, or the edit can no longer be determined.
-    fn edit_of(&self, call: &impl ToolCommand, before: Option<&str>, version: &Version) -> Option<Edit> {
-        let edit = call.edit(before).ok().flatten()?;
-        let stored = version.content?.sha256;
-        if ContentHash::of(edit.content.as_bytes()) == stored {
-            return Some(edit);
-        }
-        // If the operator changed the rules since, the edit can no longer be determined.
-        let redacted = self.shared.context.scanner.redact_change(before, &edit.content)?;
-        (ContentHash::of(redacted.text.as_bytes()) == stored).then(|| edit.redacted(redacted))
-    }
+/// The content of a version, while it is kept.
+async fn content_of(write: &Write<'_>, version: Option<&Version>) -> Result<Option<Arc<str>>, EngineError> {
+    let Some(content) = version.and_then(|version| version.content) else {
+        return Ok(None);
+    };
+    // Without the cache: this is rare, and no purge epoch is known here.
+    let (tenant_id, store_id) = (write.principal.tenant_id, write.store_id);
+    let key = BlobKey { tenant_id, store_id, blob_id: content.blob_id };
+    write.contents().fetch(&key, content).await
+}
 
-    /// The content of a version, while it is kept.
-    async fn content_of(&self, version: Option<&Version>) -> Result<Option<Arc<str>>, EngineError> {
-        let Some(content) = version.and_then(|version| version.content) else {
-            return Ok(None);
-        };
-        // Without the cache: this is rare, and no purge epoch is known here.
-        let key = BlobKey {
-            tenant_id: self.principal.tenant_id,
-            store_id: self.store_id,
-            blob_id: content.blob_id,
-        };
-        self.shared.contents.fetch(&key, content).await
-    }
-
-    async fn version(&self, seq: i64) -> Result<Option<Version>, EngineError> {
-        let versions = &self.shared.context.index.versions;
-        Ok(versions.find_at(self.principal.tenant_id, self.store_id, seq).await?)
-    }
+async fn version_at(write: &Write<'_>, seq: i64) -> Result<Option<Version>, EngineError> {
+    let versions = &write.context().index.versions;
+    Ok(versions.find_at(write.principal.tenant_id, write.store_id, seq).await?)
 }
