@@ -205,13 +205,12 @@ pub(super) async fn record_last_part(
     let Some(earlier) = write.earlier_record().await? else {
         return Ok(());
     };
-    let done = match work.recorded_steps(earlier.results) {
-        Some(steps) => part_of(&steps, true)?,
+    let done = if let Some(steps) = work.recorded_steps(earlier.results) {
+        part_of(&steps, true)?
+    } else {
         // The commit was made, so the plan says nearly what became of it.
-        None => {
-            let steps = jobs.steps(key, part.part).await?.unwrap_or_default();
-            UndoPart { is_done: true, counts: part.counts.clone(), steps }
-        }
+        let steps = jobs.steps(key, part.part).await?.unwrap_or_default();
+        UndoPart { is_done: true, counts: part.counts.clone(), steps }
     };
     Ok(jobs.finish_last_part(key, (part.part, &done)).await?)
 }
