@@ -11,12 +11,14 @@ use serde_json::{Value, json};
 use super::connection::Connection;
 use super::names::put_names;
 use super::sessions::find_session;
-use super::{api_folder, confirm, put_agent_paths, text_of};
+use super::{api_folder, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_moment, shell_word};
 use crate::ids::{API_KEY, SESSION};
 use crate::output::{Actor, Text, counted, items_of, notice, printable};
 
-const NOT_UNDONE: &str = "nothing is known to be taken back";
+const NOT_UNDONE: &str = "the changes were not taken back";
+/// After a failure of the server or the network.
+const NOT_KNOWN: &str = "nothing is known to be taken back";
 /// How often a large undo is asked whether it is done.
 const POLLED_EACH: Duration = Duration::from_secs(1);
 
@@ -260,7 +262,11 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
             body["until_seq"] = plan["seq"].clone();
         }
     }
-    let mut done = connection.post(NOT_UNDONE, &[action], body.clone()).await?;
+    let answer = connection.client.post(&connection.path(&[action]), &body).await;
+    let mut done: Value = answer.map_err(|error| {
+        let is_refused = error.status().is_some_and(|status| status.is_client_error());
+        failure_of(if is_refused { NOT_UNDONE } else { NOT_KNOWN })(error)
+    })?;
     while text_of(&done, "status") == "in_progress" {
         notice(&format!("{} is under way: {} memories are left", text_of(&done, "id"), done["left"]));
         tokio::time::sleep(POLLED_EACH).await;

@@ -267,6 +267,9 @@ async fn store_is_tested_and_an_import_refused_by_its_tests() {
     person.ends(&import, 4, "2 of 2 tests in /.keepsake/tests.yaml would not hold afterwards. Line 3").await;
     let refused = "this would be refused: nothing was changed: 1 of 2 tests in /.keepsake/tests.yaml";
     person.ends("undo --under policy --dry-run", 1, refused).await;
+    person
+        .ends("undo --under policy --yes", 4, "the changes were not taken back: nothing was changed: 1 of")
+        .await;
     let report: Value = serde_json::from_str(&person.line("test -o json").await.stdout).unwrap();
     assert_eq!(report["data"][1]["passed"], true);
 }
