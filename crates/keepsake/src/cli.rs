@@ -190,8 +190,10 @@ pub(crate) fn parse_period(text: &str) -> Result<Duration, String> {
     if text == "never" {
         return Ok(Duration::ZERO);
     }
-    let rule = || "a period is a whole number and s, m, h, d or w, such as 90d; or `never`".to_owned();
-    words::parse_period(text).map(Duration::from_secs).ok_or_else(rule)
+    let rule =
+        || "a period is a whole number above 0 and s, m, h, d or w, such as 90d; or `never`".to_owned();
+    let seconds = words::parse_period(text).filter(|seconds| *seconds > 0);
+    seconds.map(Duration::from_secs).ok_or_else(rule)
 }
 
 /// A time, a date, which means its midnight in UTC, or a period before now.

@@ -54,7 +54,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     let set = person.ok("memory expire offer.md --at 2999-12-31").await;
     assert!(set.ends_with(", at 2999-12-31T00:00:00.000000Z\n"), "{set}");
     assert_eq!(person.ok("memory expire offer.md --never").await, "/memories/offer.md never expires\n");
-    for wrong in ["tomorrow", "9", "d", "9\u{e9}", "-1d", "1.5d", "99999999999999999999s"] {
+    for wrong in ["tomorrow", "9", "d", "9\u{e9}", "-1d", "0d", "1.5d", "99999999999999999999s"] {
         person.ends(&format!("memory expire offer.md --in={wrong}"), 2, "a period is a whole number").await;
     }
     person.ends("memory expire offer.md", 2, "--never").await;
