@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 
 use super::connection::Connection;
 use super::history::{TitledText, unified_diff};
-use super::memories::{PathArgs, find, save};
+use super::memories::{PathArgs, find, refuse_directory, save};
 use super::{agent_path, answer, api_path, text_of};
 use crate::output::{Stream, is_interactive, notice, notice_styled, print};
 use crate::signals::{EndSignals, interrupted};
@@ -26,6 +26,9 @@ pub(super) async fn edit(args: PathArgs) -> Result<()> {
     let path = api_path(&args.path)?;
     let connection = Connection::of_store(&args.store).await?;
     let base = Base::read(&connection, &path).await?;
+    if base.memory.is_none() {
+        refuse_directory(&connection, &path).await?;
+    }
     let mut draft = Draft::new(&path, base.content.as_bytes())?;
     match save_edited(&connection, &path, base, &mut draft).await {
         Ok(is_changed) => {

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::connection::Connection;
-use super::memories::{PathArgs, find, last_deleted, missing};
+use super::memories::{PathArgs, find, last_deleted, missing_at};
 use super::names::put_names;
 use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{IdsArgs, StoreArgs, shell_word};
@@ -170,8 +170,10 @@ async fn memory_at(connection: &Connection, path: &str) -> Result<String> {
     if let Some(memory) = find(connection, path, "basic").await? {
         return Ok(text_of(&memory, "id").to_owned());
     }
-    let deleted = last_deleted(connection, path).await?.ok_or_else(|| missing(path))?;
-    Ok(text_of(&deleted, "memory_id").to_owned())
+    match last_deleted(connection, path).await? {
+        Some(deleted) => Ok(text_of(&deleted, "memory_id").to_owned()),
+        None => Err(missing_at(connection, path).await),
+    }
 }
 
 pub(super) async fn diff(args: DiffArgs) -> Result<()> {
@@ -326,8 +328,10 @@ async fn restorable(connection: &Connection, given: &str) -> Result<String> {
             shell_word(&agent_path(&path))
         )));
     }
-    let deleted = last_deleted(connection, &path).await?.ok_or_else(|| missing(&path))?;
-    Ok(text_of(&deleted, "memory_version_id").to_owned())
+    match last_deleted(connection, &path).await? {
+        Some(deleted) => Ok(text_of(&deleted, "memory_version_id").to_owned()),
+        None => Err(missing_at(connection, &path).await),
+    }
 }
 
 pub(super) async fn restore(args: RestoreArgs) -> Result<()> {

@@ -246,7 +246,7 @@ async fn get_at(connection: &Connection, path: &str, view: &str, moment: &Moment
     )))
 }
 
-pub(super) fn missing(path: &str) -> Failure {
+fn missing(path: &str) -> Failure {
     let hint = match VERSION.beginning(path.trim_start_matches('/')) {
         Some(_) => {
             "; `keepsake memory cat VERSION`, `diff PATH VERSION` and `restore VERSION` take a version's id"
@@ -316,18 +316,33 @@ async fn named_if_directory(
 ) -> Result<Value> {
     match found {
         Err(failure) if failure.class() == FailureClass::NotFound || path == "/" => {
-            let below = below(connection, path, "1", moment).await;
-            if !below.is_ok_and(|below| !below.is_empty()) {
-                return Err(failure);
-            }
-            let path = agent_path(path.trim_end_matches('/'));
-            Err(Failure::not_found(format!(
-                "{path} is a directory: `keepsake memory ls {}` lists it",
-                shell_word(&path)
-            )))
+            Err(directory_at(connection, path, moment).await.unwrap_or(failure))
         }
         found => found,
     }
+}
+
+/// The failure of a directory in the place of a memory; `None`: there is none.
+async fn directory_at(connection: &Connection, path: &str, moment: &MomentArgs) -> Option<Failure> {
+    let below = below(connection, path, "1", moment).await;
+    if !below.is_ok_and(|below| !below.is_empty()) {
+        return None;
+    }
+    let path = agent_path(path.trim_end_matches('/'));
+    Some(Failure::not_found(format!(
+        "{path} is a directory: `keepsake memory ls {}` lists it",
+        shell_word(&path)
+    )))
+}
+
+/// Refuses a path without a memory if it is a directory.
+pub(super) async fn refuse_directory(connection: &Connection, path: &str) -> Result<()> {
+    directory_at(connection, path, &MomentArgs::default()).await.map_or(Ok(()), Err)
+}
+
+/// As [`missing`], but says if the path is a directory.
+pub(super) async fn missing_at(connection: &Connection, path: &str) -> Failure {
+    directory_at(connection, path, &MomentArgs::default()).await.unwrap_or_else(|| missing(path))
 }
 
 async fn put(args: PutArgs) -> Result<()> {
@@ -523,7 +538,9 @@ async fn remove(args: RmArgs) -> Result<()> {
 
 /// Changes fields of the memory at a path.
 async fn change(connection: &Connection, path: &str, body: Value) -> Result<Value> {
-    let memory = find(connection, path, "basic").await?.ok_or_else(|| missing(path))?;
+    let Some(memory) = find(connection, path, "basic").await? else {
+        return Err(missing_at(connection, path).await);
+    };
     let failed = format!("{} was not changed", agent_path(path));
     connection.post(failed, &["memories", text_of(&memory, "id")], body).await
 }

@@ -24,6 +24,11 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     person.ends("memory ls nothing", 3, "").await;
     let log = person.ok("memory log work/plan.md").await;
     says(&log, &["  renamed  ", "  /memories/work/plan.md  /memories/notes.md\n"]);
+    for of_memory in ["log", "pin", "edit"] {
+        person
+            .ends(&format!("memory {of_memory} work"), 3, "`keepsake memory ls /memories/work` lists it")
+            .await;
+    }
     assert_eq!(person.ok("memory mv work done").await, "moved /memories/work to /memories/done\n");
     person.ends("memory put done/plan.md --create-only", 4, "/memories/done/plan.md was not saved").await;
     for elsewhere in ["memory cat /b.md", "memory cat /memoriesx"] {
