@@ -69,10 +69,11 @@ pub(crate) async fn import_into(
         room.emptied().check(found.items.len() as u64, bytes).await?;
     }
     let now = SystemClock.now();
+    let outcome = if done == history.len() { Outcome::Unchanged } else { Outcome::Created };
     let lacks: Vec<_> = found.items.iter_mut().map(|item| item.remove_unsettable_expiry(now)).collect();
     if is_dry_run {
         for (item, lacks) in found.items.iter().zip(lacks) {
-            found.report.add_with(item.path.as_str(), Outcome::Created, lacks);
+            found.report.add_with(item.path.as_str(), outcome.clone(), lacks);
         }
     } else {
         write(store, source, &history, done).await?;
@@ -80,7 +81,7 @@ pub(crate) async fn import_into(
         let memories = store.list().await?.0.into_values();
         let memories: HashMap<_, _> = memories.map(|memory| (memory.path.clone(), memory)).collect();
         set_expiry(store, &found.items, &memories).await?;
-        verify(&mut found, &lacks, &memories);
+        verify(&mut found, &lacks, &memories, &outcome);
     }
     notice(&format!(
         "{} of {} versions {}imported",
@@ -288,17 +289,18 @@ async fn set_expiry(
     changes.try_collect().await
 }
 
-/// Compares the store with the archive's index, memory by memory.
+/// Compares the store with the archive's index, memory by memory; `equal` is the outcome of an equal one.
 fn verify(
     found: &mut SourceListing,
     lacks: &[Option<&'static str>],
     memories: &HashMap<String, ListedMemory>,
+    equal: &Outcome,
 ) {
     for (item, lacks) in found.items.iter().zip(lacks) {
         let memory = memories.get(item.path.as_str());
         let is_equal = memory.is_some_and(|memory| memory.content_sha256 == item.sha256.to_string());
         let outcome = if is_equal {
-            Outcome::Created
+            equal.clone()
         } else {
             Outcome::refused(Class::Rule, "is not as the archive's index has it")
         };

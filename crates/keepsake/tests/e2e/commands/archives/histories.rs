@@ -87,6 +87,7 @@ async fn history_is_equal_after_a_round_trip(pair: Pair) {
     person.line(&format!("{import} --dry-run")).await.ends(0, "18 of 18 versions would be imported");
     assert!(person.contents(COPY).await.is_empty());
     assert_eq!(person.ok(&import).await, counts([10, 0, 0, 0, 0]));
+    assert_eq!(person.ok(&import).await, counts([0, 0, 10, 0, 0]));
     person.ok(&format!("export {second} --versions {COPY}")).await;
     assert_equal_histories(&first, &second);
     let [first, second] = [&first, &second].map(Path::new);
