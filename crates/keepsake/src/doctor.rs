@@ -239,6 +239,8 @@ async fn check_key(client: &Client) -> Finding {
                 Some(StatusCode::UNAUTHORIZED) => {
                     "make a key on the page Keys of the console, and `keepsake login URL` with it"
                 }
+                // Of a token of a session.
+                Some(StatusCode::FORBIDDEN) => "use an API key, which the checks need",
                 _ => TRY_AGAIN,
             };
             return problem(error.to_string(), advice);

@@ -22,10 +22,12 @@ async fn problems_are_named_with_what_to_do() {
     let table = person.line_with("doctor", &[("KEEPSAKE_API_KEY", &person.reader)], "").await.ok();
     says(&table, &["ok      key", ": memory:read", "ok      store", "notes (memstore_", "): 1 memory, 4 B"]);
     let with = async |variable: &str, value: &str| person.line_with(&doctor, &[(variable, value)], "").await;
+    let session = person.session("read_write").await;
     for (run, check, advice) in [
         (with("KEEPSAKE_URL", "http://127.0.0.1:9").await, "server", "start it, or correct the URL"),
         (with("KEEPSAKE_URL", "no url").await, "server", "name a server"),
         (with("KEEPSAKE_API_KEY", "ks_live_unknown").await, "key", "`keepsake login URL`"),
+        (with("KEEPSAKE_API_KEY", text(&session["token"])).await, "key", "use an API key"),
         (with("KEEPSAKE_STORE", "nothing").await, "store", "keepsake store list"),
     ] {
         run.ends(1, "1 problem found");
