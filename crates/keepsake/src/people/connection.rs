@@ -185,6 +185,11 @@ fn credential<'a>(args: &'a ServerArgs, context: Option<&'a Context>) -> Result<
             "no API key is known for {url}: set KEEPSAKE_API_KEY, or `keepsake login {url}`"
         ))
     })?;
+    if api_key.is_empty() {
+        return Err(Failure::usage(
+            "the API key is empty: set KEEPSAKE_API_KEY, or unset it to use that of a context",
+        ));
+    }
     Ok((url, api_key))
 }
 

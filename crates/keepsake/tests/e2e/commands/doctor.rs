@@ -26,6 +26,7 @@ async fn problems_are_named_with_what_to_do() {
     for (run, check, advice) in [
         (with("KEEPSAKE_URL", "http://127.0.0.1:9").await, "server", "start it, or correct the URL"),
         (with("KEEPSAKE_URL", "no url").await, "server", "name a server"),
+        (with("KEEPSAKE_API_KEY", "").await, "server", "the API key is empty"),
         (with("KEEPSAKE_API_KEY", "ks_live_unknown").await, "key", "`keepsake login URL`"),
         (with("KEEPSAKE_API_KEY", text(&session["token"])).await, "key", "use an API key"),
         (with("KEEPSAKE_STORE", "nothing").await, "store", "keepsake store list"),
