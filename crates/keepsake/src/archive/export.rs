@@ -40,6 +40,11 @@ const OTHER_KINDS: [&str; 6] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip", ".
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<()> {
     let name = args.target.to_string_lossy().to_lowercase();
+    if name == "-" {
+        return Err(Failure::usage(
+            "an archive is not written to stdout: name a folder, or a file whose name ends in .tar.zst",
+        ));
+    }
     if !is_packed(&args.target) && OTHER_KINDS.iter().any(|end| name.ends_with(end)) {
         return Err(Failure::usage(format!(
             "{} was not written: an archive is a folder, or a file whose name ends in .tar.zst",

@@ -64,6 +64,7 @@ async fn killed_export_begins_again() {
     person.ok(&format!("import {}", person.many(60))).await;
     let target = person.path("archive.tar.zst");
     person.ends("export notes.zip", 2, "ends in .tar.zst").await;
+    person.ends("export -", 2, "not written to stdout").await;
     let proxy = HoldingProxy::start(&person.server.url(), "/export", 0).await;
     let export = format!("export {target}");
     let mut killed = person.run_until_held(&export, &[], &proxy).await;
