@@ -32,7 +32,9 @@ pub(crate) fn api_path(path: &str) -> Result<String> {
     let below = match path.strip_prefix(AGENT_ROOT) {
         Some(below) if below.is_empty() || below.starts_with('/') => below,
         _ if path.starts_with('/') => {
-            return Err(Failure::usage(format!("{path}: an absolute path starts with /memories/")));
+            return Err(Failure::usage(format!(
+                "{path}: an absolute path starts with /memories/: write {AGENT_ROOT}{path}"
+            )));
         }
         _ => path,
     };

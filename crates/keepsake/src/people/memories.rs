@@ -465,7 +465,8 @@ async fn rename_directory(connection: &Connection, from: &str, to: &str, failed:
     let call = json!({"command": "rename", "old_path": agent_path_of(from), "new_path": agent_path_of(to)});
     let answer = connection.post(failed, &["tool_calls"], call).await?;
     if answer["is_error"] == true {
-        let reason = printable(text_of(&answer, "content"));
+        let reason = text_of(&answer, "content");
+        let reason = printable(reason.strip_prefix("Error: ").unwrap_or(reason));
         return Err(Failure::conflict(format!("{failed}: {reason}")));
     }
     Ok(answer)

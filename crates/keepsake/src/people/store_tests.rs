@@ -116,7 +116,7 @@ fn described(test: &Value) -> String {
     } else if is_there("unchanged") {
         format!("{} is unchanged", field("unchanged"))
     } else {
-        format!("at most {} memories", test["max_files"])
+        format!("at most {}", counted(test["max_files"].as_u64().unwrap_or_default(), "memory"))
     }
 }
 

@@ -280,7 +280,7 @@ async fn delete(args: SureStoreArgs) -> Result<()> {
     let failed = "the memory store was not deleted";
     let store = connection.get(failed, &[], &[]).await?;
     let question = format!(
-        "Delete the memory store {} with {} and their history, permanently?",
+        "Delete the memory store {} with {} and the whole history, permanently?",
         printable(text_of(&store, "name")),
         counted(store["memory_count"].as_u64().unwrap_or_default(), "memory")
     );

@@ -32,7 +32,7 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     assert_eq!(person.ok("memory mv work done").await, "moved /memories/work to /memories/done\n");
     person.ends("memory put done/plan.md --create-only", 4, "/memories/done/plan.md was not saved").await;
     for elsewhere in ["memory cat /b.md", "memory cat /memoriesx"] {
-        person.ends(elsewhere, 2, "an absolute path starts with /memories/").await;
+        person.ends(elsewhere, 2, "an absolute path starts with /memories/: write /memories/").await;
     }
     person.ends("memory rm done/plan.md", 2, "--yes").await;
     person.ends("memory rm done --yes", 2, "").await;
