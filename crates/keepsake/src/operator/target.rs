@@ -90,8 +90,17 @@ pub(super) enum OperatorApi {
 
 impl OperatorApi {
     pub(super) async fn open(args: TargetArgs) -> Result<Self> {
+        Self::open_as(args, false).await
+    }
+
+    /// As [`Self::open`]; for a command that only reads, a SQLite file must exist.
+    async fn open_as(args: TargetArgs, only_reads: bool) -> Result<Self> {
         let Some(url) = &args.server else {
-            let (engine, backends) = CommandDatabase::find(args.sources)?.open().await?;
+            let database = CommandDatabase::find(args.sources)?;
+            if only_reads {
+                database.require_file()?;
+            }
+            let (engine, backends) = database.open().await?;
             let backends = Box::new(backends);
             return Ok(Self::Database { engine, backends });
         };
@@ -292,7 +301,15 @@ pub(super) async fn with_api<T>(
     failed: &str,
     work: impl AsyncFnOnce(&OperatorApi) -> Result<T>,
 ) -> Result<T> {
-    let api = OperatorApi::open(args).await?;
+    with_opened(OperatorApi::open(args).await?, failed, work).await
+}
+
+/// As [`with_api`], with the open API.
+async fn with_opened<T>(
+    api: OperatorApi,
+    failed: &str,
+    work: impl AsyncFnOnce(&OperatorApi) -> Result<T>,
+) -> Result<T> {
     let done = Box::pin(work(&api)).await;
     api.close().await;
     done.map_err(|failure| failure.within(failed))
@@ -309,8 +326,10 @@ pub(crate) async fn call(
     body: Option<Value>,
 ) -> Result<(Printer, Value)> {
     let printer = Printer::new(args.output.output);
+    let only_reads = method == Method::GET;
+    let api = OperatorApi::open_as(args, only_reads).await?;
     let work = async |api: &OperatorApi| api.call_of_tenant(method, path, query, body.as_ref()).await;
-    Ok((printer, with_api(args, failed, work).await?))
+    Ok((printer, with_opened(api, failed, work).await?))
 }
 
 /// The ids and names of all memory stores of a tenant: see [`OperatorApi::find_tenant`].
@@ -339,5 +358,6 @@ pub(super) async fn list(
 ) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let work = async |api: &OperatorApi| api.page(path, filters, &page).await;
-    printer.page(&with_api(args, failed, work).await?, columns, none)
+    let api = OperatorApi::open_as(args, true).await?;
+    printer.page(&with_opened(api, failed, work).await?, columns, none)
 }
