@@ -1,7 +1,7 @@
 //! Arguments that several commands share, and words for a shell.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
@@ -161,6 +161,21 @@ pub(crate) struct TargetArgs {
 }
 
 impl TargetArgs {
+    /// The arguments that lead another command to the same database or server.
+    pub(crate) fn repeated(&self) -> String {
+        let path = |path: Option<&Path>| path.map(|path| path.display().to_string());
+        let given = [
+            ("--config", path(self.sources.config.as_deref())),
+            ("--data-dir", path(self.sources.data_dir.as_deref())),
+            ("--server", self.server.clone()),
+            ("--token-file", path(self.token_file.as_deref())),
+        ];
+        let given = given.into_iter().filter_map(|(argument, value)| Some((argument, value?)));
+        given
+            .flat_map(|(argument, value)| [" ", argument, " ", &*shell_word(&value)].map(str::to_owned))
+            .collect()
+    }
+
     /// Refuses arguments of the operator without `argument`, which makes a command the operator's.
     pub(crate) fn refuse_without(&self, argument: &str) -> Result<()> {
         let given = [

@@ -269,11 +269,12 @@ async fn delete(args: DeleteTenantArgs) -> Result<()> {
         confirm(&format!("Delete the tenant {name} ({id}) with all its data, permanently?"), false)?;
     }
     let path = ["tenants", tenant.as_str()];
+    let of_target = args.of.target.repeated();
     let (printer, begun) = call(args.of.target, failed, Method::DELETE, &path, &[], None).await?;
     let tenant = text_of(&begun, "id");
     printer.done(&begun, || {
         format!(
-            "the tenant {tenant} is being deleted; `keepsake tenant deletion {tenant}` shows the progress\n"
+            "the tenant {tenant} is being deleted; `keepsake tenant deletion {tenant}{of_target}` shows the progress\n"
         )
     })
 }

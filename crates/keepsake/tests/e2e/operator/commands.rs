@@ -158,7 +158,7 @@ async fn deletion_of_a_tenant_is_confirmed_in_a_terminal() {
     }
     let deleted = answering("y\n").await;
     let question = format!("Delete the tenant one ({id}) with all its data, permanently? [y/N]");
-    says(&deleted, &[&question, "is being deleted"]);
+    says(&deleted, &[&question, &format!("`keepsake tenant deletion {id} --config {file}` shows")]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
