@@ -85,17 +85,24 @@ pub(crate) struct RestoreStoreArgs {
     /// The memory store: its id or its name
     #[arg(value_name = "STORE")]
     store: String,
-    /// As it was at a time or a date, or 2h, 3d or 1w ago
-    #[arg(long, value_name = "TIME", value_parser = parse_moment, required_unless_present = "at_seq")]
-    at: Option<Timestamp>,
-    /// As it was after the change with this sequence number
-    #[arg(long, value_name = "N", conflicts_with = "at")]
-    at_seq: Option<u64>,
+    #[command(flatten)]
+    point: PointArgs,
     /// Only memories in this folder, as agents see it
     #[arg(long, value_name = "FOLDER", value_parser = NonEmptyStringValueParser::new())]
     under: Option<String>,
     #[command(flatten)]
     sure: SureArgs,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct PointArgs {
+    /// As it was at a time or a date, or 2h, 3d or 1w ago
+    #[arg(long, value_name = "TIME", value_parser = parse_moment)]
+    at: Option<Timestamp>,
+    /// As it was after the change with this sequence number
+    #[arg(long, value_name = "N")]
+    at_seq: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -166,8 +173,8 @@ pub(crate) async fn run(args: UndoArgs) -> Result<()> {
 
 pub(super) async fn restore(args: RestoreStoreArgs) -> Result<()> {
     let body = given(json!({
-        "at": args.at.map(Timestamp::to_rfc3339),
-        "at_seq": args.at_seq,
+        "at": args.point.at.map(Timestamp::to_rfc3339),
+        "at_seq": args.point.at_seq,
         "path_prefix": args.under.as_deref().map(api_folder).transpose()?,
     }));
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;

@@ -237,6 +237,7 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     let forked = person.json("store fork notes copy --at-seq 3 -o json").await;
     assert_eq!(forked["forked_from"]["status"], "done", "{forked}");
     assert_eq!(person.ok("memory cat a.md --store copy").await, "three\n");
+    person.ends("store restore notes", 2, "<--at <TIME>|--at-seq <N>>").await;
     assert_eq!(person.ok("store restore notes --at-seq 1 --yes").await, "deleted 1\n");
     person.ends("memory cat b.md", 3, "").await;
     // One command takes back all deletions of another one, and nothing else.
