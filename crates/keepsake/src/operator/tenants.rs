@@ -54,11 +54,13 @@ const DELETION: [Column; 9] = [
     ("size of blobs", "/blob_bytes", Bytes),
     ("object versions", "/object_versions", Text),
 ];
-const AUDIT: [Column; 4] = [
+/// The table of one tenant's audit has no last column.
+const AUDIT: [Column; 5] = [
     ("TIME", "/at", Time),
     ("ACTOR", "/actor", Text),
     ("ACTION", "/action", Action),
     ("OBJECT", "/object_id", Text),
+    ("TENANT", "/tenant_id", Text),
 ];
 
 #[derive(Debug, Subcommand)]
@@ -314,7 +316,8 @@ async fn audit(args: AuditArgs) -> Result<()> {
         Ok::<_, Failure>(entries)
     };
     let entries = with_api(args.target, "the audit cannot be listed", work).await?;
-    printer.page(&entries, &AUDIT, "the audit is empty")
+    let columns = if args.tenant.is_some() { &AUDIT[..4] } else { &AUDIT[..] };
+    printer.page(&entries, columns, "the audit is empty")
 }
 
 /// Puts names in place of the ids of tenants in a page of an audit, and of keys in the audit of a tenant. Other
@@ -326,8 +329,8 @@ async fn put_names(api: &OperatorApi, tenant: Option<&str>, entries: &mut Value)
     let actors: Vec<_> =
         entries.iter().map(|entry| entry["actor"].as_str().and_then(Auditor::parse)).collect();
     let acting = actors.iter().flatten().filter_map(Auditor::actor).map(Actor::id);
-    let objects = entries.iter().filter_map(|entry| entry["object_id"].as_str().map(str::to_owned));
-    let ids: Vec<String> = acting.chain(objects).collect();
+    let of_objects = entries.iter().flat_map(|entry| [&entry["object_id"], &entry["tenant_id"]]);
+    let ids: Vec<String> = acting.chain(of_objects.filter_map(|id| id.as_str().map(str::to_owned))).collect();
     let get = async |list: &str, id: &str| {
         let path = match tenant {
             Some(tenant) if list == "api_keys" => vec!["tenants", tenant, list, id],
@@ -354,8 +357,10 @@ async fn put_names(api: &OperatorApi, tenant: Option<&str>, entries: &mut Value)
             None => continue,
         };
         entry["actor"] = actor.into();
-        if let Some(name) = entry["object_id"].as_str().map(name_of) {
-            entry["object_id"] = name.into();
+        for field in ["object_id", "tenant_id"] {
+            if let Some(name) = entry[field].as_str().map(name_of) {
+                entry[field] = name.into();
+            }
         }
     }
 }

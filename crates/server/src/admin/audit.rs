@@ -32,11 +32,19 @@ pub(crate) struct Entry {
     /// The id of the object; null for a job, which has no id.
     #[schema(required)]
     object_id: Option<String>,
+    /// The id of the tenant that the action concerns; null for a job and a token key,
+    /// and if it is not known.
+    #[schema(required)]
+    tenant_id: Option<String>,
 }
 
-impl From<AuditEntry> for Entry {
-    fn from(entry: AuditEntry) -> Self {
+impl Entry {
+    /// If the object is a tenant, the action concerns this one; else its `owner`.
+    fn of(entry: AuditEntry, owner: Option<TenantId>) -> Self {
+        let tenant = entry.object.as_ref().filter(|object| object.r#type == "tenant");
+        let tenant_id = tenant.map(|object| object.id.clone());
         Self {
+            tenant_id: tenant_id.or_else(|| owner.map(|tenant_id| tenant_id.to_string())),
             id: entry.id.uuid().to_string(),
             r#type: entry.r#type,
             at: entry.at,
@@ -66,7 +74,7 @@ pub(super) async fn of_tenant(
 ) -> Answer<List<Entry>> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     let entries = engine.audit.list(&operator, &AuditFilter::default(), &params.into()).await?;
-    Ok(Json(List::of(entries, Entry::from)))
+    Ok(Json(List::of(entries, |entry| Entry::of(entry, Some(tenant_id)))))
 }
 
 /// List the operator's audit entries
@@ -84,5 +92,10 @@ pub(super) async fn of_operator(
     QueryParams(params): QueryParams<ListPage>,
 ) -> Answer<List<Entry>> {
     let entries = engine.audit.of_operator(&AuditFilter::default(), &params.into()).await?;
-    Ok(Json(List::of(entries, Entry::from)))
+    let owners = engine.audit.tenants_of(&entries.items).await?;
+    let show = |entry: AuditEntry| {
+        let owner = owners.get(&entry.id).copied();
+        Entry::of(entry, owner)
+    };
+    Ok(Json(List::of(entries, show)))
 }

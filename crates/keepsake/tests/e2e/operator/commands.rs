@@ -119,7 +119,8 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
         &sides.remote(&format!("tenant audit {id} --ids")).await.ok(),
         &["operator_cli  revoked an API key  apikey_"],
     );
-    says(&sides.remote("tenant audit").await.ok(), &["created a tenant", "two\n"]);
+    let listed = sides.remote("tenant audit").await.ok();
+    says(&listed, &["created a tenant", "two\n", &format!("created an API key  {key_id}  uno\n")]);
 
     let unknown = "tenant get wrkspc_00000000000000000000000001";
     for run in [sides.beside(unknown).await, sides.remote(unknown).await] {
