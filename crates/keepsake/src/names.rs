@@ -13,7 +13,7 @@ const MAX_LOOK_UPS_IN_FLIGHT: usize = 8;
 pub(crate) struct Kind {
     prefix: &'static str,
     list: &'static str,
-    /// Shown in place of a name that the credential may not look up.
+    /// Shown in place of a name that the credential may not look up. It sees no tenant but its own.
     pub(crate) words: &'static str,
     name: fn(&Value) -> Option<String>,
 }
@@ -22,7 +22,7 @@ static KINDS: [Kind; 4] = [
     Kind { prefix: "apikey_", list: "api_keys", words: "an API key", name },
     Kind { prefix: "sesn_", list: "sessions", words: "a session", name: name_of_session },
     Kind { prefix: "memstore_", list: "memory_stores", words: "a memory store", name },
-    Kind { prefix: "wrkspc_", list: "tenants", words: "a tenant", name },
+    Kind { prefix: "wrkspc_", list: "tenants", words: "this tenant", name },
 ];
 
 impl Kind {
