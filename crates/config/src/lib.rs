@@ -102,7 +102,11 @@ impl MergedConfig {
     pub fn migration(&self) -> Result<IndexUrl, ConfigError> {
         let mut reader = self.reader.unread();
         let key = if reader.is_set("index.migrate_url") { "index.migrate_url" } else { "index.url" };
-        reader.require(key, "set it, or index.migrate_url, to the database to migrate");
+        reader.require(
+            key,
+            "set it, or index.migrate_url, to the database to migrate, in the file of --config or as \
+             KEEPSAKE_INDEX_URL; or name a data folder with --data-dir",
+        );
         let url = reader.url(key, None, index_url);
         complete(&reader, url)
     }
