@@ -15,7 +15,7 @@ pub(crate) fn read(path: &Path, reader: &mut Reader) {
     let name = path.display();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
-        Err(error) => return reader.source_problem(format!("{name} cannot be read: {error}")),
+        Err(error) => return reader.unreadable_file(format!("{name} cannot be read: {error}")),
     };
     let origin = |offset: usize| {
         let before = text.get(..offset).unwrap_or(&text);
@@ -26,7 +26,7 @@ pub(crate) fn read(path: &Path, reader: &mut Reader) {
         Err(error) => {
             // Only the message: the error's `Display` quotes the line.
             let place = origin(error.span().map_or(0, |span| span.start));
-            reader.source_problem(format!("{place} is not valid TOML: {}", error.message()));
+            reader.unreadable_file(format!("{place} is not valid TOML: {}", error.message()));
         }
     }
 }

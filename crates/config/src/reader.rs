@@ -67,6 +67,8 @@ pub(crate) struct Reader {
     pub(crate) known: Vec<Key>,
     source_problems: Vec<String>,
     problems: Vec<String>,
+    /// The file could not be read, so its keys are not known.
+    is_file_unread: bool,
 }
 
 impl Reader {
@@ -202,9 +204,9 @@ impl Reader {
         self.find(name).is_some()
     }
 
-    /// Reports a key that must be set and is not.
+    /// Reports a key that must be set and is not. A file that could not be read may set it.
     pub(crate) fn require(&mut self, name: &str, advice: &str) {
-        if !self.is_set(name) {
+        if !self.is_set(name) && !self.is_file_unread {
             self.problems.push(format!("{name} is not set: {advice}"));
         }
     }
@@ -221,6 +223,12 @@ impl Reader {
     /// Reports a problem of a source that belongs to no key.
     pub(crate) fn source_problem(&mut self, problem: String) {
         self.source_problems.push(problem);
+    }
+
+    /// Reports a file none of whose keys are known.
+    pub(crate) fn unreadable_file(&mut self, problem: String) {
+        self.is_file_unread = true;
+        self.source_problem(problem);
     }
 
     /// Reports keys and variables that were set and not read.
