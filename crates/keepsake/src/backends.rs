@@ -117,7 +117,9 @@ pub(crate) async fn open_blobs(
     let mut s3 = settings.blobs.s3.clone();
     // Shorter than the request deadline, so that a request gets an error answer in time.
     s3.max_call = Some((settings.engine.request_deadline * 3 / 4).min(MAX_BLOB_CALL));
-    keepsake_blobs::open(url, &s3, metrics).await.map_err(Failure::of(format_args!("blobs.url {url}")))
+    // A move opens places that are not configured.
+    let key = if *url == settings.blobs.url { "blobs.url " } else { "" };
+    keepsake_blobs::open(url, &s3, metrics).await.map_err(Failure::of(format_args!("{key}{url}")))
 }
 
 async fn open_index(settings: &IndexSettings) -> Result<(Index, Option<FolderLock>)> {
