@@ -49,6 +49,11 @@ macro_rules! limits {
             pub period_set_at: Option<i64>,
         }
 
+        impl LimitOverrides {
+            /// The names of the limits that a tenant may have.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name),)* "expires_unused_after"];
+        }
+
         impl Limits {
             /// These limits, with a tenant's overrides applied.
             #[must_use]

@@ -41,6 +41,10 @@ pub struct NewTenant {
 /// Parses limits by name; null means the configured default. The error for an unknown
 /// name lists the known limits.
 fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> {
+    if let Some(name) = limits.keys().find(|name| !LimitOverrides::NAMES.contains(&name.as_str())) {
+        let rule = format!("have no `{name}`; there are {}", LimitOverrides::NAMES.join(", "));
+        return invalid("limits", rule);
+    }
     let is_number = |value: &Value| value.as_u64().is_some_and(|number| number <= MAX_LIMIT);
     if let Some((name, _)) = limits.iter().find(|(_, value)| !value.is_null() && !is_number(value)) {
         let rule = format!("must have whole numbers up to {MAX_LIMIT} or null, but `{name}` is not");
@@ -50,9 +54,6 @@ fn limits_of(limits: Map<String, Value>) -> Result<LimitOverrides, EngineError> 
         Ok(limits) => limits,
         Err(error) => return invalid("limits", format!("are not valid: {error}")),
     };
-    if limits.period_set_at.is_some() {
-        return invalid("limits", "have no `period_set_at`");
-    }
     if limits.expires_unused_after.is_some_and(|secs| secs > MAX_UNUSED_SECS) {
         let rule = format!("must have at most {MAX_UNUSED_SECS} seconds as `expires_unused_after`");
         return invalid("limits", rule);

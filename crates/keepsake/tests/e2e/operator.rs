@@ -220,7 +220,10 @@ async fn public_and_operator_listeners_accept_only_their_own_credentials() {
     let wrong_mode = "`search_mode`: unknown variant `words`, expected `lexical` or `hybrid`";
     for ((path, body), named) in [
         (tenant_with("external_id", json!("\u{7}")), "`external_id`"),
-        (tenant_with("limits", json!({"bytes_per_memroy": 1})), "`bytes_per_memroy`"),
+        (
+            tenant_with("limits", json!({"bytes_per_memroy": 1})),
+            "`limits` have no `bytes_per_memroy`; there are ",
+        ),
         (tenant_with("nmae", json!("b")), "`nmae`"),
         (tenant_with("search_mode", json!("words")), wrong_mode),
         ((keys.as_str(), json!({"name": "a", "scopes": ["all"]})), "scopes"),
