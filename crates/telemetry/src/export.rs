@@ -2,7 +2,7 @@
 //!
 //! One meter provider has both readers. Exporters run in background threads, so
 //! no request waits for a collector. Data is lost while the collector is
-//! unreachable.
+//! unreachable, which is logged.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,6 +26,7 @@ use tracing_subscriber::filter::filter_fn;
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::Metrics;
+use crate::logged::LoggedExporter;
 
 const EXPORT_TIMEOUT: Duration = Duration::from_secs(10);
 /// The prefix of the targets of Keepsake's spans.
@@ -97,6 +98,7 @@ impl Telemetry {
         let mut tracers = None;
         if let Some(otlp) = &options.otlp {
             let exporter = configured(MetricExporter::builder().with_http(), otlp, "metrics").build()?;
+            let exporter = LoggedExporter::new(exporter, "metrics");
             let reader = PeriodicReader::builder(exporter).with_interval(otlp.metrics_interval);
             meters = meters.with_reader(reader.build());
             tracers = Some(tracer_provider(otlp, resource)?);
@@ -166,7 +168,7 @@ fn tracer_provider(otlp: &OtlpOptions, resource: Resource) -> Result<SdkTracerPr
     let exporter = configured(SpanExporter::builder().with_http(), otlp, "traces").build()?;
     let sampler = Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(otlp.sample_ratio)));
     Ok(SdkTracerProvider::builder()
-        .with_batch_exporter(exporter)
+        .with_batch_exporter(LoggedExporter::new(exporter, "traces"))
         .with_sampler(sampler)
         .with_resource(resource)
         .build())

@@ -10,6 +10,7 @@
 //! attribute of spans and never a metric label.
 
 mod export;
+mod logged;
 mod metrics;
 pub mod trace;
 

@@ -225,6 +225,9 @@ async fn every_query_of_the_dashboard_is_answered_by_a_running_server() {
         })
         .await;
     }
+    // One for the traces and one for the metrics, however often the collector is tried.
+    let warnings = || server.output().matches("telemetry.export failed: the collector").count();
+    soon("warnings of failed exports", async || warnings() == 2).await;
     server.end().await;
 }
 
