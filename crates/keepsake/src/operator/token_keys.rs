@@ -44,8 +44,13 @@ pub(crate) async fn run(command: TokenKeyCommand) -> Result<()> {
     let key = with_api(args.target, "the token signing key was not rotated", work).await?;
     printer.done(&key, || {
         let signs_from = text_of(&key, "signs_from");
+        let refused = if args.compromised {
+            "tokens that were signed before are refused within about a minute: sessions need new ones\n"
+        } else {
+            ""
+        };
         format!(
-            "the new token signing key is {}, which signs from {signs_from} ({})\n",
+            "the new token signing key is {}, which signs from {signs_from} ({})\n{refused}",
             text_of(&key, "id"),
             printer.relative(signs_from)
         )

@@ -179,7 +179,8 @@ async fn signing_key_is_rotated_locally_and_over_http_and_audited() {
     assert!(shown.starts_with("the new token signing key is token-3, which signs from "), "{shown}");
     ok(&old.get(&path).await);
     ok(&new_holder().await.get(&path).await);
-    sides.remote("token-key rotate --compromised --yes").await.ok();
+    let shown = sides.remote("token-key rotate --compromised --yes").await.ok();
+    says(&shown, &["tokens that were signed before are refused within about a minute"]);
     // A verified token is cached as long as a key.
     let is_refused = async || old.get(&path).await.status == 401;
     eventually("a distrusted token is refused", Duration::from_secs(5), is_refused).await;
