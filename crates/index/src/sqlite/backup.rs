@@ -37,7 +37,7 @@ pub struct FileContents {
     pub contents_elsewhere: i64,
 }
 
-/// Numbers of rows, without those of deleted stores and memories.
+/// Numbers of rows, without those of deleted tenants, stores and memories.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileCounts {
     pub tenants: i64,
@@ -46,7 +46,7 @@ pub struct FileCounts {
     pub memory_versions: i64,
 }
 
-const COUNTS: &str = "SELECT (SELECT count(*) FROM tenant), \
+const COUNTS: &str = "SELECT (SELECT count(*) FROM tenant WHERE status <> 'deleting'), \
     (SELECT count(*) FROM store WHERE deleted_at IS NULL), \
     (SELECT count(*) FROM memory WHERE deleted_at IS NULL), (SELECT count(*) FROM version)";
 
