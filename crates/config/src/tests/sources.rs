@@ -80,7 +80,7 @@ fn variables_of_a_kubernetes_service_of_clients_and_of_tests_are_ignored() {
 fn error_names_the_unreadable_file() {
     let missing = Sources { file: Some(PathBuf::from("/nowhere/keepsake.toml")), ..Sources::default() };
     let error = missing.merge().settings().unwrap_err().to_string();
-    // It is the only problem: the file may set what is required.
+    // No key is reported as missing: the file may set it.
     assert!(error.starts_with("/nowhere/keepsake.toml cannot be read: No such file"), "{error}");
     for (second, told) in [("[server", ""), ("role = 'all'", "duplicate key")] {
         let found = problems(&format!("role = 'all'\n{second}\n"), &[]);
