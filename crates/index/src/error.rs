@@ -154,8 +154,12 @@ impl IndexError {
     }
 }
 
+/// What the driver writes before an error of the network.
+const OF_NETWORK: &str = "error communicating with database: ";
+
 /// The text of a driver's error, without the line of Postgres's own source that the
-/// driver appends to a message of Postgres.
+/// driver appends to a message of Postgres, and without [`OF_NETWORK`], which the text
+/// before it says already.
 pub(crate) fn text_of(error: &(dyn Error + 'static)) -> String {
     let mut cause = Some(error);
     while let Some(error_or_cause) = cause {
@@ -164,7 +168,7 @@ pub(crate) fn text_of(error: &(dyn Error + 'static)) -> String {
         }
         cause = error_or_cause.source();
     }
-    error.to_string()
+    error.to_string().replace(OF_NETWORK, "")
 }
 
 pub(crate) fn no_answer_within(limit: Duration) -> sqlx::Error {
@@ -280,7 +284,17 @@ const fn meaning_of_sqlite(code: u32) -> Meaning {
 
 #[cfg(test)]
 mod tests {
-    use super::{Meaning, meaning_of};
+    use std::io::ErrorKind;
+
+    use super::{Failure, IndexError, Meaning, meaning_of};
+
+    #[test]
+    fn text_of_a_lost_connection_says_it_once() {
+        let refused = sqlx::Error::Io(ErrorKind::ConnectionRefused.into());
+        let text = IndexError::from(sqlx::Error::from(Failure::NotConnected(refused))).to_string();
+        let told = "the database is not available: no connection could be opened: connection refused";
+        assert_eq!(text, told);
+    }
 
     #[test]
     fn codes_have_their_meanings() {
