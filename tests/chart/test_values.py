@@ -35,7 +35,7 @@ REFUSED = [
     (WORKING, "blobs.endpoint=minio:9000", "blobs.endpoint"),
     (WORKING, "search.meaning=on", "search.meaning"),
     (WORKING, "search.meaning=endpoint,search.embeddings.url=http://h/v1", "needs search.embeddings.url, model and dimensions"),
-    (WORKING, "search.key=alone", "with search.meaning endpoint alone"),
+    (WORKING, "search.key=alone", "are only for search.meaning endpoint"),
     (WORKING, "search.modelPath=model", "search.modelPath"),
     (
         WORKING,
@@ -61,8 +61,8 @@ REFUSED = [
     (WORKING, "blobs.endpoint=http://minio:9000", "blobs.endpoint is for an object store"),
     (WORKING, "blobs.url=index:,blobs.existingSecret=other", "blobs.existingSecret is for an object store"),
     (WORKING, "operator.existingSecret=other", "operator.token and operator.existingSecret are both set"),
-    (WORKING, "secrets.previousMasterKey=MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "previousMasterKey has a meaning"),
-    (WORKING, "telemetry.otlpHeaders=a=b", "beside config.telemetry.otlp_endpoint alone"),
+    (WORKING, "secrets.previousMasterKey=MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=", "previousMasterKey needs secrets.masterKey"),
+    (WORKING, "telemetry.otlpHeaders=a=b", "otlpHeaders needs config.telemetry.otlp_endpoint"),
     (WORKING, "config.telemetry.sample_ratio=2", "config.telemetry.sample_ratio"),
     (WORKING, "gateway.port=8081", "operator.port and gateway.port must differ"),
     (WORKING, "gateway.autoscaling.maxReplicas=1", "gateway.autoscaling.maxReplicas is below minReplicas"),
@@ -98,7 +98,7 @@ REFUSED = [
     (SQLITE, "gateway.strategy.type=RollingUpdate", "gateway.strategy.type must be Recreate"),
     (SQLITE, "gateway.autoscaling.enabled=true", "set gateway.autoscaling.enabled to false"),
     (SQLITE, "worker.enabled=true", "set worker.enabled to false"),
-    (SQLITE, "index.existingSecret=other", "with index.kind postgres alone"),
+    (SQLITE, "index.existingSecret=other", "are only for index.kind postgres"),
     (SQLITE, "index.url=sqlite:///tmp/index.db", "must be below sqlite:///var/lib/keepsake/"),
 ]
 

@@ -20,7 +20,7 @@
 {{- fail "index.kind sqlite has one process: gateway.strategy.type must be Recreate" -}}
 {{- end -}}
 {{- if or $index.existingSecret $index.migrateUrl $index.jobsUrl -}}
-{{- fail "index.existingSecret, index.migrateUrl and index.jobsUrl have a meaning with index.kind postgres alone" -}}
+{{- fail "index.existingSecret, index.migrateUrl and index.jobsUrl are only for index.kind postgres" -}}
 {{- end -}}
 {{- if and $index.url (not (hasPrefix "sqlite:///var/lib/keepsake/" $index.url)) -}}
 {{- fail "index.url must be below sqlite:///var/lib/keepsake/, where the volume is" -}}
@@ -61,7 +61,7 @@
 {{- fail "search.meaning endpoint needs search.embeddings.url, model and dimensions" -}}
 {{- end -}}
 {{- else if or .embeddings.url .key .existingSecret -}}
-{{- fail "search.embeddings.url, search.key and search.existingSecret have a meaning with search.meaning endpoint alone" -}}
+{{- fail "search.embeddings.url, search.key and search.existingSecret are only for search.meaning endpoint" -}}
 {{- end -}}
 {{- if and .key .existingSecret -}}
 {{- fail "search.key and search.existingSecret are both set: the key comes from one of them" -}}
@@ -72,7 +72,7 @@
 {{- fail "secrets.masterKey and secrets.existingSecret are both set: the key comes from one of them" -}}
 {{- end -}}
 {{- if and .previousMasterKey (not .masterKey) -}}
-{{- fail "secrets.previousMasterKey has a meaning beside secrets.masterKey alone" -}}
+{{- fail "secrets.previousMasterKey needs secrets.masterKey, which replaces it" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.telemetry -}}
@@ -80,7 +80,7 @@
 {{- fail "telemetry.otlpHeaders and telemetry.existingSecret are both set: the headers come from one of them" -}}
 {{- end -}}
 {{- if and (or .otlpHeaders .existingSecret) (not (dig "telemetry" "otlp_endpoint" "" $.Values.config)) -}}
-{{- fail "telemetry.otlpHeaders has a meaning beside config.telemetry.otlp_endpoint alone" -}}
+{{- fail "telemetry.otlpHeaders needs config.telemetry.otlp_endpoint" -}}
 {{- end -}}
 {{- end -}}
 {{- with .Values.operator -}}
