@@ -92,13 +92,11 @@ impl DayChart<'_> {
             date_of(last),
             words::count(most),
         );
-        // They are over the bars, since a narrow screen has them at the other end.
-        let mut numbers = String::new();
         for number in [0, top / 2, top] {
             let y = BOTTOM - scaled(number, top);
             let _ = write!(svg, "<line class=\"axis\" x1=\"{LEFT}\" x2=\"{WIDTH}\" y1=\"{y}\" y2=\"{y}\"/>");
             let _ = write!(
-                numbers,
+                svg,
                 "<text class=\"label{}\" x=\"{}\" y=\"{}\" text-anchor=\"end\">{}</text>",
                 if number > 0 { " number" } else { "" },
                 LEFT - 6,
@@ -121,7 +119,6 @@ impl DayChart<'_> {
                 );
             }
         }
-        svg.push_str(&numbers);
         svg.push_str("</svg>");
         format!("<div class=\"plot\" tabindex=\"0\">{svg}</div>")
     }
