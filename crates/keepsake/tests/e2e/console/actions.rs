@@ -228,7 +228,7 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     let form = browser.open(&at).await;
     browser.submit(&form, &at, &[("secret", "s3")]).await.answered(400).has("at least 4 characters");
     let preview = browser.submit(&form, &at, &[("secret", "s3cr3t")]).await.answered(200);
-    preview.has("2 versions will be redacted");
+    says(&preview.text, &["2 versions will be redacted", "/readers\">look at it</a> first"]);
     assert_eq!(store.read(&memory).await["content"], "a s3cr3t, b\n");
     // A confirmation of something else than the preview showed removes nothing.
     let seen = preview.field("seen");
