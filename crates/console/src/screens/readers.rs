@@ -43,7 +43,7 @@ pub(super) async fn seen_by(
 ) -> Result<Markup, Refusal> {
     let counts = caller.engine.readers.counts(&caller.principal, store_id, versions).await?;
     let Some(since) = counts.since else {
-        return Ok(Markup::text("nobody, as far as it is recorded"));
+        return Ok(Markup::text("no reader is recorded; the last half minute may be missing"));
     };
     let named = [(counts.sessions, "session"), (counts.others, "other reader")];
     let named = named.into_iter().filter(|(number, _)| *number > 0);
