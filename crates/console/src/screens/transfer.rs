@@ -38,11 +38,8 @@ struct TransferPage {
 
 /// File name of a store's archive.
 pub fn archive_name(store: &str) -> String {
-    let letter_or_dash = |letter: char| {
-        if letter.is_ascii_alphanumeric() { letter } else { '-' }
-    };
-    let name: String = store.chars().map(letter_or_dash).collect();
-    let name = name.trim_matches('-').to_ascii_lowercase();
+    let words = store.split(|letter: char| !letter.is_ascii_alphanumeric()).filter(|word| !word.is_empty());
+    let name = words.collect::<Vec<_>>().join("-").to_ascii_lowercase();
     let name = if name.is_empty() { "memories" } else { &name };
     format!("{name}.tar.zst")
 }
