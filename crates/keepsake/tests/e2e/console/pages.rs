@@ -25,7 +25,8 @@ async fn pages_show_memories_in_parts_and_errors() {
     root.has(">1 memory</span></td><td class=\"num\">5 B</td><td><time datetime=\"");
     let directory = browser.open(&format!("{base}?path=%2Fnotes%2F2026%2F")).await;
     let changed = "<dt>Last change</dt><dd><time datetime=\"";
-    says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", changed, "aria-current=\"page\"><svg"]);
+    let erase = "prefix=%2Fnotes%2F2026%2F\">Erase the directory";
+    says(&directory.text, &["<dt>Memories</dt><dd>1</dd>", changed, "aria-current=\"page\"><svg", erase]);
     // The calls of a session have a directory without its last slash.
     let leads = browser.get(&format!("{base}?path=%2Fnotes%2F2026")).await.answered(303);
     assert_eq!(leads.location(), format!("{base}?path=%2Fnotes%2F2026%2F"));
