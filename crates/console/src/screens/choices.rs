@@ -95,9 +95,15 @@ pub(crate) struct ChoiceField {
     /// Whether nothing else can be chosen.
     is_complete: bool,
     is_wrong: bool,
+    is_required: bool,
 }
 
 impl ChoiceField {
+    /// The field of a form that cannot be sent without a choice.
+    pub(super) fn required(self) -> Self {
+        Self { is_required: true, ..self }
+    }
+
     /// The field, marked if the problem is in it.
     pub(crate) fn marked(self, problem: &Problem) -> Self {
         Self { is_wrong: problem.is_at(self.name), ..self }
@@ -238,6 +244,7 @@ impl Choices {
             choices: self.0.clone(),
             is_complete: false,
             is_wrong: false,
+            is_required: false,
         }
     }
 }

@@ -49,7 +49,7 @@ pub(super) async fn list(caller: Caller) -> PageResult {
         frame: caller.frame("Erase"),
         erasures: found.items,
         pager: caller.query.pager(found.next),
-        store: stores.field("store", "Store", "choose", &caller.query),
+        store: stores.field("store", "Store", "choose", &caller.query).required(),
         stores,
         may_preview,
         may_use_metadata: !caller.principal.is_bound_to_stores(),
