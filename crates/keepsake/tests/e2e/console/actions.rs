@@ -247,6 +247,8 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     assert_eq!(store.read(&memory).await["content"], "a [removed], c\n");
     let versions = format!("/v1/memory_stores/{}/memory_versions?view=full", store.id);
     store.client.get(&versions).await.lacks("s3cr3t");
+    let view = format!("/versions/{}\">View</a>", memory["memory_version_id"].as_str().unwrap());
+    browser.open(&format!("{page}/history")).await.has(&view);
     // A path cannot be edited here: the page says that the secret is still there.
     let (_, page) = write(&store, "/s3cr3t.md", "x\n").await;
     let at = format!("{page}/secret");
