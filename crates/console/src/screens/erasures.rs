@@ -1,6 +1,7 @@
 //! Erasures: selected, previewed, confirmed, with a receipt.
 
 use askama::Template;
+use axum::http::StatusCode;
 use keepsake_core::id::StoreKind;
 use keepsake_core::{ErasureId, words};
 use keepsake_engine::{ErasureRequest, MemoryQuery, PageRequest, ShownItem, View};
@@ -10,7 +11,7 @@ use serde_json::{Map, Value};
 use super::choices::{ChoiceField, StoreChoices};
 use super::place;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page};
+use crate::page::{PageResult, Refusal, done, page, page_with, rule_of};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::text::markup::{self, Markup, path};
@@ -88,6 +89,8 @@ struct PreviewPage {
     selection: Selection,
     query: Fields,
     once: String,
+    /// Why the confirmation was refused.
+    problem: Option<String>,
 }
 
 pub(super) async fn preview(mut caller: Caller) -> PageResult {
@@ -97,6 +100,7 @@ pub(super) async fn preview(mut caller: Caller) -> PageResult {
         frame: caller.frame("Confirm the erasure"),
         selection,
         once: caller.engine.new_uuid().to_string(),
+        problem: None,
         query: caller.query,
     })
 }
@@ -188,7 +192,17 @@ async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Sele
 pub(super) async fn create(form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
     let selection = selection_of(&form, &request).await?;
-    form.require_confirmation(&selection.word, &format!("{}, exactly: nothing was erased", selection.word))?;
+    let rule = format!("{}, exactly: nothing was erased", selection.word);
+    if let Err(refusal) = form.require_confirmation(&selection.word, &rule) {
+        let again = PreviewPage {
+            frame: form.frame("Confirm the erasure"),
+            selection,
+            query: form.fields.clone(),
+            once: form.engine.new_uuid().to_string(),
+            problem: Some(rule_of(refusal)?),
+        };
+        return page_with(StatusCode::BAD_REQUEST, &again);
+    }
     let erasure = form.engine.erasures.create(&form.principal, request, form.call()?).await?;
     done(&format!("/console/erasures/{}", erasure.erasure_id), Done::ErasureBegun)
 }

@@ -75,7 +75,7 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     let chosen = [("metadata_name", "team"), ("metadata_value", "red"), ("once", once.as_str())];
     let unsure = [&chosen[..], &[("confirm", "Reds")]].concat();
     let refused = browser.submit(&shown, "/console/erasures", &unsure).await.answered(400);
-    refused.has("The confirmation must be erase");
+    says(&refused.text, &["The confirmation must be erase", "<li>1 store</li>", "Erase for good"]);
     let sure = [&chosen[..], &[("confirm", "erase")]].concat();
     browser.submit(&shown, "/console/erasures", &sure).await.answered(303);
     let erasure = client.get("/v1/erasures").await.json();
