@@ -95,8 +95,9 @@ async fn sessions(caller: &Caller, wanted: &str) -> Result<Vec<Entry>, Refusal> 
     let newest = PageRequest { limit: Some(MAX_SESSIONS), page: None };
     let found = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?;
     let names = found.items.into_iter().map(|session| session.name);
-    let is_wanted = |title: Option<&String>| title_of(title).to_lowercase().contains(wanted);
-    let entries = names.filter(|name| is_wanted(name.title.as_ref())).take(MAX_ENTRIES).map(|name| Entry {
+    let is_wanted = |text: &str| text.to_lowercase().contains(wanted);
+    let names = names.filter(|name| is_wanted(title_of(name.title.as_ref())) || is_wanted(&name.agent_name));
+    let entries = names.take(MAX_ENTRIES).map(|name| Entry {
         href: format!("/console/sessions/{}", name.session_id),
         name: visible(title_of(name.title.as_ref())),
         detail: Some(visible(&name.agent_name)),

@@ -102,6 +102,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
     says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories"]);
+    browser.open("/console/palette?q=Support-b").await.has("&lt;Ticket&gt;");
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
     let often = format!("/memories/{}/history\">3</a>", text(&made["id"]));
