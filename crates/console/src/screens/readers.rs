@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use askama::Template;
 use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
-use keepsake_engine::{ReaderList, ReaderQuery};
+use keepsake_engine::{ReaderList, ReaderQuery, ShownVersion, VersionQuery};
 use keepsake_index::{MemoryReader, ReadVersions, Store};
 
 use super::choices::actor_in_form;
 use super::memory::href_of;
-use super::version::version_href;
+use super::version::{newest_versions, version_href};
 use super::{OfMemory, OfVersion};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
@@ -19,6 +19,8 @@ use crate::request::{Caller, Pager};
 use crate::text::markup::{self, Markup};
 
 const PER_PAGE: u64 = 50;
+/// The newest versions of a memory, which are named by their changes.
+const NAMED_VERSIONS: u64 = 100;
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// The place where a version was shown, in words.
@@ -78,8 +80,22 @@ struct ReadersPage {
     complete_from: Markup,
     complete_through: Markup,
     readers: Vec<MemoryReader>,
+    versions: Vec<ShownVersion>,
     people: People,
     pager: Pager,
+}
+
+impl ReadersPage {
+    /// The link to the version that a reader was shown: its change, or its id if it is an old one.
+    fn version_of(&self, reader: &MemoryReader) -> Markup {
+        let href = version_href(reader.store_id, reader.version_id);
+        let shown = self.versions.iter().find(|shown| shown.version.version_id == reader.version_id);
+        let Some(ShownVersion { version, .. }) = shown else {
+            return markup::id_link(reader.version_id, &href);
+        };
+        let (change, at) = (version.operation.name(), self.frame.time(version.created_at));
+        Markup::trusted(format!("<a href=\"{href}\">{change} {at}</a>"))
+    }
 }
 
 async fn show(
@@ -88,6 +104,7 @@ async fn show(
     store_id: Option<StoreId>,
     back: (String, &'static str),
     found: ReaderList,
+    versions: Vec<ShownVersion>,
 ) -> PageResult {
     let store = match store_id {
         Some(store_id) => Some(caller.engine.stores.get(&caller.principal, store_id).await?),
@@ -107,6 +124,7 @@ async fn show(
         complete_from: frame.time_or(found.complete_from, "never"),
         complete_through: frame.time(found.complete_through),
         readers: found.items,
+        versions,
         people,
         pager: caller.query.pager(found.next),
         frame,
@@ -120,8 +138,10 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
         ..ReaderQuery::default()
     };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
+    let query = VersionQuery { memory_id: Some(memory_id), ..VersionQuery::default() };
+    let versions = newest_versions(&caller, store_id, NAMED_VERSIONS, query).await?;
     let back = (href_of(store_id, memory_id), "memory");
-    show(caller, "Who has seen the memory", Some(store_id), back, found).await
+    show(caller, "Who has seen the memory", Some(store_id), back, found, versions).await
 }
 
 pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
@@ -132,12 +152,12 @@ pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfV
     };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
     let back = (version_href(store_id, version_id), "version");
-    show(caller, "Who has seen the version", Some(store_id), back, found).await
+    show(caller, "Who has seen the version", Some(store_id), back, found, Vec::new()).await
 }
 
 pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
     let page = caller.query.page(PER_PAGE);
     let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;
     let back = (format!("/console/sessions/{session_id}"), "session");
-    show(caller, "What the agent was shown", None, back, found).await
+    show(caller, "What the agent was shown", None, back, found, Vec::new()).await
 }

@@ -101,7 +101,8 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     browser.open(readers.trim_end_matches("/readers")).await;
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
-    says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories"]);
+    let shown = "\">modified <time datetime=";
+    says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories", shown]);
     browser.open("/console/palette?q=Support-b").await.has("&lt;Ticket&gt;");
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
