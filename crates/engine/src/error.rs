@@ -33,7 +33,7 @@ pub enum EngineError {
     PermissionDenied(Scope),
     #[error("a session's token reads and changes memories of the session's stores, and does nothing else")]
     NotForSessions,
-    #[error("the memory store is attached to this session for reading alone")]
+    #[error("the memory store is attached to this session read-only")]
     ReadOnly,
     #[error("the {} was not found", .0.name())]
     NotFound(ObjectKind),

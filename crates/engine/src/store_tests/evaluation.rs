@@ -7,7 +7,7 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::schemas::MemoryStoreTestResultType;
 use keepsake_core::test_file::{Area, Expectation, MAX_WITHIN, StoreTest};
-use keepsake_core::{BlobKey, ContentHash, MemoryId, MemoryPath, StoreId, VersionId};
+use keepsake_core::{BlobKey, ContentHash, MemoryId, MemoryPath, StoreId, VersionId, words};
 use keepsake_search::{Query, RankedMemory, Results};
 
 use crate::content::ContentLoss;
@@ -84,8 +84,9 @@ impl Evaluation<'_> {
                     }
                     Expectation::Unchanged { unchanged } => why_not_unchanged(&changes, unchanged),
                     Expectation::MaxFiles { max_files } => {
-                        let is_over = tested.count as u64 > *max_files;
-                        is_over.then(|| format!("the memory store has {} memories", tested.count))
+                        let count = tested.count as u64;
+                        let is_over = count > *max_files;
+                        is_over.then(|| format!("the memory store has {}", words::counted(count, "memory")))
                     }
                 };
                 let hits = found.iter().take(MAX_HITS);

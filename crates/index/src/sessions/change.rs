@@ -134,7 +134,7 @@ impl Session {
         let store = store.ok_or(ChangeError::NotFound(ObjectKind::Store))?;
         let invalid = |rule: String| Err(ChangeError::Invalid { field, rule });
         if self.attachment(AttachmentName::Store(new.store_id)).is_some() {
-            return invalid("must name a memory store that is attached once".to_owned());
+            return invalid("must not name a memory store that is already attached".to_owned());
         }
         if store.is_archived {
             return invalid("must not name a memory store that is archived".to_owned());
