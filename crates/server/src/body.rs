@@ -365,6 +365,9 @@ pub(crate) fn parse<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
 
 /// The caller has refused duplicate fields, or `T` refuses them.
 fn parse_unchecked<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, ApiError> {
+    if bytes.trim_ascii().is_empty() {
+        return Err(ApiError::invalid_request("the body is not valid: it is empty"));
+    }
     let mut json = serde_json::Deserializer::from_slice(bytes);
     let parsed = serde_path_to_error::deserialize(&mut json).map_err(|error| {
         let (path, why) = (error.path().to_string(), reason(error.inner()));

@@ -63,7 +63,7 @@ pub(super) async fn bodies_other_than_objects_are_refused(place: Place) {
     }
     ok(&post_text(client, &memories, format!("\u{feff} \r\n\t{new}\n ")).await);
     // A body that must hold something may not be empty.
-    invalid(&post_text(client, &memories, "").await, "");
+    invalid(&post_text(client, &memories, "").await, "the body is not valid: it is empty");
     assert_eq!(store.paths().await, ["/b"]);
     assert!(store.object().await["archived_at"].is_null());
 }
