@@ -122,10 +122,10 @@ pub(crate) async fn no_such_route() -> ApiError {
 
 /// Answers for a route below `/v1` that does not exist; names two mistakes of users of the SDKs.
 pub(crate) async fn no_such_operation(uri: OriginalUri) -> ApiError {
-    let segment = uri.path().split('/').nth(2).unwrap_or_default();
-    match segment {
-        "v1" => ApiError::not_found("there is no such route: the base URL must be without `/v1`"),
-        "messages" | "models" | "agents" | "environments" => {
+    let mut segments = uri.path().split('/').skip(2);
+    match (segments.next().unwrap_or_default(), segments.nth(1)) {
+        ("v1", _) => ApiError::not_found("there is no such route: the base URL must be without `/v1`"),
+        ("messages" | "models" | "agents" | "environments", _) | ("sessions", Some("threads")) => {
             let message = "there is no such route: this server keeps memory, and runs no models or agents";
             ApiError::not_found(message)
         }

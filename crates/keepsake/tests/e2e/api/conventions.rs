@@ -43,7 +43,11 @@ pub(super) async fn unknown_routes_and_methods_get_an_error_envelope(place: Plac
     for path in ["/v2/memory_stores", "//v1/memory_stores", "/v1/memory_stores/", &doubled] {
         not_found(&client.get(path).await);
     }
-    for (path, named) in [("/v1/v1/memory_stores", "without `/v1`"), ("/v1/messages", "runs no models")] {
+    for (path, named) in [
+        ("/v1/v1/memory_stores", "without `/v1`"),
+        ("/v1/messages", "runs no models"),
+        ("/v1/sessions/sesn_1/threads", "runs no models"),
+    ] {
         let answer = client.get(path).await;
         not_found(&answer);
         assert!(answer.text.contains(named), "{}", answer.text);
