@@ -127,8 +127,9 @@ impl Contexts {
         };
         let folder = Path::new(folder).file_name().unwrap_or_default().to_string_lossy();
         let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "._-".contains(letter);
-        let folder = folder.replace(|letter: char| !is_plain(letter), "-");
-        let named = format!("{DEV}-{folder}");
+        // A folder without such a letter adds nothing: `dev-2` follows `dev`.
+        let plain = folder.split(|letter: char| !is_plain(letter)).filter(|part| !part.is_empty());
+        let named = [DEV].into_iter().chain(plain).collect::<Vec<_>>().join("-");
         let numbered = (2..).map(|number| format!("{named}-{number}"));
         let mut candidates = [DEV.to_owned(), named.clone()].into_iter().chain(numbered);
         candidates.find(is_free).unwrap_or_default()
@@ -199,19 +200,20 @@ mod tests {
             (&two, "ks_live_2", "dev-data"),
             (&one, "k3", "dev"),
             (&base.path().join("c/data"), "k4", "dev-data-2"),
-            (&base.path().join("a b"), "k5", "dev-a-b"),
+            (&base.path().join("a é b"), "k5", "dev-a-b"),
+            (&base.path().join("日 本"), "k6", "dev-2"),
         ] {
             assert_eq!(start(folder, key), name);
         }
         std::fs::remove_dir_all(&one).unwrap();
-        assert_eq!(start(&base.path().join("d"), "k6"), "dev");
+        assert_eq!(start(&base.path().join("d"), "k7"), "dev");
         let other = contexts.contexts["dev-data"].clone();
         assert!(other.api_key == "ks_live_2" && !format!("{other:?}").contains("ks_live"));
         // Of an earlier version.
         contexts.contexts.get_mut("dev").unwrap().data_dir = None;
         let unknown = Context { data_dir: Some("/e".to_owned()), ..other.clone() };
         assert_eq!(contexts.insert_dev(unknown), "dev-e");
-        let known = Context { api_key: "k6".to_owned(), data_dir: Some("/f".to_owned()), ..other };
+        let known = Context { api_key: "k7".to_owned(), data_dir: Some("/f".to_owned()), ..other };
         assert_eq!(contexts.insert_dev(known.clone()), "dev");
         contexts.contexts.get_mut("dev").unwrap().store = Some("notes".to_owned());
         contexts.insert_dev(known);
