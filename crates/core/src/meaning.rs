@@ -14,7 +14,7 @@ crate::named_enum! {
         LexicalStore = "lexical_store",
         /// The query has a quoted phrase.
         QuotedQuery = "quoted_query",
-        /// The query has no words, only filters.
+        /// The query is empty or has only filters.
         NoWords = "no_words",
         /// The meaning of the query was not computed in time.
         Timeout = "timeout",
@@ -36,7 +36,7 @@ impl MeaningReason {
             Self::Unusable => "the server cannot use its model for search by meaning",
             Self::LexicalStore => "the searched stores are set to words only",
             Self::QuotedQuery => "the query has a quoted phrase",
-            Self::NoWords => "the query has no words, only filters",
+            Self::NoWords => "the query is empty or has only filters",
             Self::Timeout => "the meaning of the query was not computed in time",
             Self::Failed => "the meaning of the query could not be computed",
             Self::TooLarge => "the searched stores are too large for the server's search cache",

@@ -312,7 +312,7 @@ async fn search_explains_words_and_meaning() {
     let late = "the meaning of the query was not computed in time";
     for (query, fault, reason) in [
         ("\"terse replies\"", EmbeddingsFault::None, "the query has a quoted phrase"),
-        ("path:style", EmbeddingsFault::None, "the query has no words, only filters"),
+        ("path:style", EmbeddingsFault::None, "the query is empty or has only filters"),
         ("umbrellas and replies", EmbeddingsFault::Silent, late),
         ("umbrellas and replies", EmbeddingsFault::Unavailable, uncomputed),
         ("umbrellas and replies", EmbeddingsFault::RefusesKeys, uncomputed),
