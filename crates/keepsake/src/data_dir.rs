@@ -42,7 +42,8 @@ impl FolderLock {
             Ok(()) => Ok(Self { _file: file }),
             Err(TryLockError::WouldBlock) => Err(Failure::new(format!(
                 "another process is using the folder {}: end it first, or choose another folder; commands with \
-                 the option --server can ask the running server, and `keepsake mcp --url URL` is a bridge to it",
+                 the option --server can ask the running server, and `keepsake mcp` with --context or --url is a \
+                 bridge to it",
                 folder.display()
             ))),
             Err(TryLockError::Error(error)) => {

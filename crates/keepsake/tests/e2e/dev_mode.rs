@@ -96,7 +96,7 @@ async fn second_process_on_the_folder_is_refused_and_the_first_continues() {
         says(&refused.output(), &[why]);
     }
     let mcp = keepsake(&["mcp", "--data-dir", &base.path().display().to_string()]).await;
-    mcp.ends(1, "`keepsake mcp --url URL` is a bridge to it");
+    mcp.ends(1, "`keepsake mcp` with --context or --url is a bridge to it");
 
     let known = credentials(base.path());
     let client = Client::new(&first.url(), known["api_key"].as_str().unwrap());
