@@ -22,6 +22,9 @@ const FIRST_WAIT_MS = 200;
 /** The longest wait that the server did not ask for. */
 const MAX_WAIT_MS = 10_000;
 
+/** Errors of an attempt whose request was not sent. */
+const UNSENT = /ECONNREFUSED|ENOTFOUND|EAI_AGAIN/;
+
 /** The longest answer that is read: the longest that a server gives is one memory as JSON. */
 const MAX_ANSWER_BYTES = 64 * 2 ** 20 + 64 * 2 ** 10;
 
@@ -65,13 +68,15 @@ export class Connection {
       // A redirect would send the credential to another server.
       redirect: "manual",
     } as const;
+    let isInDoubt = false;
     for (let attempt = 1; ; attempt++) {
       const limitMs = Math.min(this.#attemptTimeoutMs, deadline - Date.now());
       const outcome = await this.#attempt(url, request, limitMs, isExpected, signal);
       if ("answer" in outcome) return outcome.answer;
+      isInDoubt ||= outcome.isInDoubt === true;
       const waitMs = Math.max(backoffMs(attempt), outcome.retryAfterMs ?? 0);
       const isLast = attempt > this.#maxRetries || Date.now() + waitMs >= deadline;
-      if (!outcome.isTransient || isLast) throw errorOf(outcome, url, attempt);
+      if (!outcome.isTransient || isLast) throw errorOf({ ...outcome, isInDoubt }, url, attempt);
       await wait(waitMs, signal);
     }
   }
@@ -112,8 +117,11 @@ export class Connection {
       const cause = causes(error);
       const wrongScheme = ofScheme(this.#baseURL, cause);
       if (wrongScheme !== undefined) return { reason: wrongScheme, cause: error, isTransient: false };
-      const reason = isTimeout ? `no answer within ${limitMs} ms` : `no answer: ${cause}${ofClosedHandshake(this.#baseURL, cause)}`;
-      return { reason: `${reason}; the command may have been carried out`, cause: error, isTransient: true };
+      const isUnsent = UNSENT.test(cause);
+      const problem = isUnsent ? "the server cannot be reached" : "no answer";
+      const advice = ofClosedHandshake(this.#baseURL, cause);
+      const reason = isTimeout ? `no answer within ${limitMs} ms` : `${problem}: ${cause}${advice}`;
+      return { reason, cause: error, isTransient: true, isInDoubt: !isUnsent };
     } finally {
       clearTimeout(timer);
       signal?.removeEventListener("abort", abort);

@@ -15,7 +15,9 @@ export class KeepsakeError extends Error {
   constructor(failure: Failure, url: string, attempts: number) {
     const sent = attempts === 1 ? "" : `, after ${attempts} attempts`;
     const request = failure.requestId === undefined ? "" : ` (request ${failure.requestId})`;
-    super(`POST ${url}: ${failure.reason}${request}${sent}`, { cause: failure.cause });
+    const isInDoubt = failure.status === undefined && failure.isInDoubt === true;
+    const doubt = isInDoubt ? "; the command may have been carried out" : "";
+    super(`POST ${url}: ${failure.reason}${request}${sent}${doubt}`, { cause: failure.cause });
     this.url = url;
     this.status = failure.status;
     this.type = failure.type;
@@ -30,7 +32,7 @@ export class KeepsakeAPIError extends KeepsakeError {
   declare readonly status: number;
 }
 
-/** There was no complete answer: the command may have been carried out. */
+/** There was no complete answer. The message says whether the command may have been carried out. */
 export class KeepsakeConnectionError extends KeepsakeError {
   override readonly name = "KeepsakeConnectionError";
 }
@@ -44,6 +46,8 @@ export interface Failure {
   readonly cause?: unknown;
   /** Whether the same request may succeed if it is sent again. */
   readonly isTransient: boolean;
+  /** Whether the request may have reached the server without an answer. */
+  readonly isInDoubt?: boolean;
   /** How long the server asks to wait before the next attempt. */
   readonly retryAfterMs?: number | undefined;
 }

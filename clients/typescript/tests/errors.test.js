@@ -127,7 +127,7 @@ test("a server that cannot be reached is named with all causes", async () => {
   const error = await rejection(toolOf(NO_STORE, { baseURL: `http://127.0.0.1:${port}`, maxRetries: 1 }).view(VIEW));
   assert.ok(error instanceof KeepsakeConnectionError);
   assert.deepEqual([error.name, error.status, error.attempts], ["KeepsakeConnectionError", undefined, 2]);
-  assert.match(error.message, /no answer: fetch failed: connect ECONNREFUSED 127\.0\.0\.1:\d+; /);
+  assert.match(error.message, /cannot be reached: fetch failed: connect ECONNREFUSED 127\.0\.0\.1:\d+, after 2 attempts$/);
 });
 
 test("an error of a wrong URL says what was reached and what to write", async (t) => {
