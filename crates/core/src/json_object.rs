@@ -43,6 +43,16 @@ where
     Ok(object.map(|JsonObject(value)| value))
 }
 
+/// A list of values that must be written as JSON objects.
+pub fn objects<'de, D, T>(deserializer: D) -> Result<Vec<T>, D::Error>
+where
+    D: Deserializer<'de>,
+    T: Deserialize<'de>,
+{
+    let objects = Vec::<JsonObject<T>>::deserialize(deserializer)?;
+    Ok(objects.into_iter().map(|JsonObject(value)| value).collect())
+}
+
 /// `null` in an optional field means the same as omitting it.
 pub fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
 where

@@ -48,7 +48,7 @@ pub use id::{
     ApiKeyId, AuditEntryId, ErasureId, EventId, Id, IdKind, MemoryId, MemoryUndoId, ResourceId, SessionId,
     StoreId, TenantId, VersionId,
 };
-pub use json_object::{JsonObject, null_as_default, null_or_value, optional_object};
+pub use json_object::{JsonObject, null_as_default, null_or_value, objects, optional_object};
 pub use json_text::{JsonText, duplicate_field};
 pub use json_tokens::{JsonToken, json_tokens};
 pub use limits::Limits;

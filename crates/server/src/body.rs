@@ -393,9 +393,20 @@ fn reason(error: &serde_json::Error) -> String {
         return reason;
     }
     let place = format!(" at line {} column {}", error.line(), error.column());
-    match reason.strip_suffix(place.as_str()) {
-        Some(rule) => rule.to_owned(),
-        None => reason,
+    let rule = reason.strip_suffix(place.as_str()).unwrap_or(&reason);
+    match rule.rsplit_once(", expected ") {
+        Some((found, expected)) => format!("{found}, expected {}", name_in_json(expected)),
+        None => rule.to_owned(),
+    }
+}
+
+/// The name that JSON has for what a type of Rust expects.
+fn name_in_json(expected: &str) -> &str {
+    match expected {
+        "u8" | "u16" | "u32" | "u64" | "usize" => "an integer from 0",
+        "a sequence" => "an array",
+        "a map" => "an object",
+        other => other,
     }
 }
 

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use keepsake_core::actor::VersionActor;
-use keepsake_core::{Actor, ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, schemas};
+use keepsake_core::{
+    Actor, ContentHash, MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, objects, optional_object,
+    schemas,
+};
 use keepsake_index::{AuditedAction, Auditor, Operation, Scope, Version, VersionListing};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -29,11 +32,11 @@ pub struct HistoryPart {
     /// The number of versions that the memory store has, all of them imported; 0 at first.
     pub position: u64,
     /// The next versions, oldest first; at most 500, together with the redactions.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     #[schema(max_items = 500)]
     pub versions: Vec<ImportedVersion>,
     /// Redactions of imported versions.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "objects")]
     #[schema(max_items = 500)]
     pub redactions: Vec<ImportedRedaction>,
 }
@@ -59,6 +62,7 @@ pub struct ImportedVersion {
     #[schema(value_type = Timestamp)]
     pub created_at: String,
     /// Who made it; null if unknown.
+    #[serde(default, deserialize_with = "optional_object")]
     pub created_by: Option<VersionActor>,
 }
 
@@ -73,6 +77,7 @@ pub struct ImportedRedaction {
     #[schema(value_type = Timestamp)]
     pub redacted_at: String,
     /// Who redacted it; null if unknown.
+    #[serde(default, deserialize_with = "optional_object")]
     pub redacted_by: Option<VersionActor>,
 }
 

@@ -1,7 +1,8 @@
 //! Requests to create and change a store, and the rules for their fields.
 
 use keepsake_core::{
-    SearchMode, SensitiveDataPolicy, StoreId, Timestamp, null_as_default, null_or_value, schemas,
+    SearchMode, SensitiveDataPolicy, StoreId, Timestamp, null_as_default, null_or_value, optional_object,
+    schemas,
 };
 use keepsake_index::{Store, StoreChange, check_pairs};
 use serde::Deserialize;
@@ -49,6 +50,7 @@ pub struct StoreDraft {
     #[schema(value_type = Option<SearchMode>)]
     pub search_mode: Option<String>,
     /// The store whose memories are copied into the new one.
+    #[serde(default, deserialize_with = "optional_object")]
     pub fork_of: Option<StoreFork>,
 }
 

@@ -1,7 +1,7 @@
 //! Requests to take back changes, and the checks of their fields.
 
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{ApiKeyId, DirPath, SessionId, Timestamp, schemas};
+use keepsake_core::{ApiKeyId, DirPath, SessionId, Timestamp, optional_object, schemas};
 use keepsake_index::{Idempotency, UndoSelection};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -26,6 +26,7 @@ pub struct UndoRequest {
     #[schema(value_type = Option<schemas::ForeignId>)]
     pub service_account_id: Option<String>,
     /// Only changes in this period.
+    #[serde(default, deserialize_with = "optional_object")]
     pub created_at: Option<CreatedAt>,
     /// Only changes of memories that were below this directory before or after the change.
     #[schema(value_type = Option<DirPath>)]

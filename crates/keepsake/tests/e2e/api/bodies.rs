@@ -7,7 +7,8 @@ pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: P
     let (at, memories) = (store.memory(&memory), store.memories());
     let version = store.version(&memory["memory_version_id"]);
     let restore = format!("{version}/restore");
-    let (id, erasures) = (&store.id, "/v1/erasures".to_owned());
+    let (id, erasures, stores) = (&store.id, "/v1/erasures".to_owned(), STORES.to_owned());
+    let [undo, import] = ["undo", "import"].map(|route| format!("{}/{route}", store.path));
     let below = |prefix: &str| json!({"memory_store_id": id, "path_prefix": prefix});
     let of = |pair: Value| json!({"store_metadata": pair});
     let both = json!({"store_metadata": {"a": "b"}, "memory_store_id": id});
@@ -25,6 +26,14 @@ pub(super) async fn unknown_fields_and_wrong_values_are_refused_by_name(place: P
         (&erasures, of(json!({"a": 1})), "`store_metadata`"),
         (&erasures, of(json!({"a": "\0"})), "`store_metadata`"),
         (&store.path, json!({"search_mode": "words"}), "`search_mode` must be `lexical` or `hybrid`"),
+        (
+            &stores,
+            json!({"name": "b", "fork_of": [id]}),
+            "`fork_of`: invalid type: sequence, expected an object",
+        ),
+        (&undo, json!({"created_at": ["2026-01-01"]}), "`created_at`: invalid type"),
+        (&undo, json!({"after_seq": "3"}), "expected an integer from 0"),
+        (&import, json!({"position": 0, "versions": [["a"]]}), "`versions[0]`: invalid type"),
         (&memories, json!({"path": "/b", "content": "x", "view": "full"}), "`view`"),
         (&memories, json!({"path": "/b", "content": "x", "precondition": holds("one")}), "precondition"),
         (&memories, json!({"path": null, "content": "x"}), "path"),
