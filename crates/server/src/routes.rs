@@ -115,6 +115,7 @@ pub(crate) fn described() -> OpenApi {
 }
 
 const NO_SUCH_ROUTE: &str = "there is no such route";
+const RUNS_NO_AGENTS: &str = "this server keeps memory, and runs no models or agents";
 
 pub(crate) async fn no_such_route() -> ApiError {
     ApiError::not_found(NO_SUCH_ROUTE)
@@ -126,8 +127,7 @@ pub(crate) async fn no_such_operation(uri: OriginalUri) -> ApiError {
     match (segments.next().unwrap_or_default(), segments.nth(1)) {
         ("v1", _) => ApiError::not_found("there is no such route: the base URL must be without `/v1`"),
         ("messages" | "models" | "agents" | "environments", _) | ("sessions", Some("threads")) => {
-            let message = "there is no such route: this server keeps memory, and runs no models or agents";
-            ApiError::not_found(message)
+            ApiError::not_found(format!("{NO_SUCH_ROUTE}: {RUNS_NO_AGENTS}"))
         }
         _ => no_such_route().await,
     }
@@ -156,6 +156,11 @@ pub(crate) fn other_route(
     redirect.ok_or_else(|| ApiError::not_found(hint.unwrap_or(NO_SUCH_ROUTE)))
 }
 
-pub(crate) async fn no_such_method() -> ApiError {
-    ApiError::method_not_allowed()
+pub(crate) async fn no_such_method(uri: OriginalUri) -> ApiError {
+    let mut error = ApiError::method_not_allowed();
+    // `sessions.events.send` of the SDKs.
+    if uri.path().starts_with("/v1/sessions/") && uri.path().ends_with("/events") {
+        error.message = format!("{}: {RUNS_NO_AGENTS}", error.message);
+    }
+    error
 }

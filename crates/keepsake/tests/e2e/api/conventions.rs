@@ -52,6 +52,8 @@ pub(super) async fn unknown_routes_and_methods_get_an_error_envelope(place: Plac
         not_found(&answer);
         assert!(answer.text.contains(named), "{}", answer.text);
     }
+    let sent = client.post("/v1/sessions/sesn_1/events", &json!({"events": []})).await;
+    assert!(sent.status == 405 && sent.text.contains("runs no models"), "{}", sent.text);
     // Below `/v1`, a request without a credential does not learn which routes exist.
     let bare = async |path: &str| send(client.bare(Method::GET, path)).await;
     not_found(&bare("/nothing").await);
