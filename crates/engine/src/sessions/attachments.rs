@@ -59,7 +59,7 @@ impl<'de> Deserialize<'de> for AttachmentDraft {
         struct Fields {
             #[serde(rename = "type")]
             _type: IgnoredAny,
-            memory_store_id: StoreId,
+            memory_store_id: String,
             access: Option<String>,
             instructions: Option<String>,
             prompt: Option<String>,
@@ -73,10 +73,11 @@ impl<'de> Deserialize<'de> for AttachmentDraft {
         if fields.instructions.is_some() && fields.prompt.is_some() {
             return Err(D::Error::custom("`prompt` is the older name of `instructions`: send one of them"));
         }
+        let store_id = fields.memory_store_id.parse::<StoreId>();
         let access = fields.access.as_deref().map(parse_access).transpose();
         Ok(Self {
             r#type: MemoryStoreResourceType,
-            store_id: fields.memory_store_id,
+            store_id: store_id.map_err(|error| D::Error::custom(format!("`memory_store_id` {error}")))?,
             access: access.map_err(|error| D::Error::custom(error.to_string()))?,
             instructions: fields.instructions.or(fields.prompt),
         })

@@ -65,7 +65,12 @@ pub(super) async fn fields_unrelated_to_memory_are_refused_by_name(place: Place)
     let resources = format!("{path}/resources");
     let resource = format!("{resources}/{}", store.id);
     for (at, body, named) in [
-        (&resources, first, "`memory_store_id`"),
+        (&resources, first, "`memory_store_id` must not name a memory store that is already attached"),
+        (
+            &resources,
+            json!({"type": "memory_store", "memory_store_id": "a"}),
+            "`memory_store_id` is not a whole id",
+        ),
         (&resource, json!({"access": "write"}), "`access`"),
         (&resource, json!({"instructions": "x".repeat(4097)}), "`instructions`"),
         (&resource, json!({"authorization_token": "x"}), "authorization_token"),
