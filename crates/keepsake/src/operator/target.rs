@@ -304,6 +304,15 @@ pub(super) async fn with_api<T>(
     with_opened(OperatorApi::open(args).await?, failed, work).await
 }
 
+/// As [`with_api`], for a command that only reads: a SQLite file must exist.
+pub(super) async fn with_api_to_read<T>(
+    args: TargetArgs,
+    failed: &str,
+    work: impl AsyncFnOnce(&OperatorApi) -> Result<T>,
+) -> Result<T> {
+    with_opened(OperatorApi::open_as(args, true).await?, failed, work).await
+}
+
 /// As [`with_api`], with the open API.
 async fn with_opened<T>(
     api: OperatorApi,
@@ -334,7 +343,7 @@ pub(crate) async fn call(
 
 /// The ids and names of all memory stores of a tenant: see [`OperatorApi::find_tenant`].
 pub(crate) async fn stores_of(args: TargetArgs, tenant: &str) -> Result<Vec<(String, String)>> {
-    let target = OperatorApi::open(args).await?;
+    let target = OperatorApi::open_as(args, true).await?;
     let stores = target.stores(tenant).await;
     target.close().await;
     stores
@@ -358,6 +367,5 @@ pub(super) async fn list(
 ) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let work = async |api: &OperatorApi| api.page(path, filters, &page).await;
-    let api = OperatorApi::open_as(args, true).await?;
-    printer.page(&with_opened(api, failed, work).await?, columns, none)
+    printer.page(&with_api_to_read(args, failed, work).await?, columns, none)
 }

@@ -71,6 +71,7 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
         ("job list", base.path(), 0, "/keepsake\n"),
         ("key list --tenant dev", base.path(), 0, "/keepsake\n"),
         ("tenant list", Path::new("/nowhere"), 3, "/nowhere/keepsake/index.db does not exist"),
+        ("tenant audit --data-dir /nowhere", base.path(), 3, "/nowhere/index.db does not exist"),
         ("tenant list --data-dir /nowhere", base.path(), 3, "/nowhere/index.db does not exist"),
     ] {
         let home = [("XDG_DATA_HOME", home.to_str().unwrap())];
