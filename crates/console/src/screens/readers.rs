@@ -9,7 +9,7 @@ use keepsake_index::{MemoryReader, ReadVersions, Store};
 
 use super::choices::actor_in_form;
 use super::memory::href_of;
-use super::version::{newest_versions, version_href};
+use super::version::{VersionRow, newest_versions, rows_of, version_href};
 use super::{OfMemory, OfVersion};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
@@ -80,7 +80,7 @@ struct ReadersPage {
     complete_from: Markup,
     complete_through: Markup,
     readers: Vec<MemoryReader>,
-    versions: Vec<ShownVersion>,
+    versions: Vec<VersionRow>,
     people: People,
     pager: Pager,
 }
@@ -89,12 +89,10 @@ impl ReadersPage {
     /// The link to the version that a reader was shown: its change, or its id if it is an old one.
     fn version_of(&self, reader: &MemoryReader) -> Markup {
         let href = version_href(reader.store_id, reader.version_id);
-        let shown = self.versions.iter().find(|shown| shown.version.version_id == reader.version_id);
-        let Some(ShownVersion { version, .. }) = shown else {
+        let Some(row) = self.versions.iter().find(|row| row.id == reader.version_id) else {
             return markup::id_link(reader.version_id, &href);
         };
-        let (change, at) = (version.operation.name(), self.frame.time(version.created_at));
-        Markup::trusted(format!("<a href=\"{href}\">{change} {at}</a>"))
+        Markup::trusted(format!("<a href=\"{href}\">{} {}</a>", row.operation, row.at))
     }
 }
 
@@ -116,6 +114,10 @@ async fn show(
     let actors = readers.iter().map(|reader| &reader.actor).chain(&sessions).collect();
     let people = People::look_up(&caller, actors).await;
     let frame = caller.frame(heading);
+    let versions = match store_id {
+        Some(store_id) => rows_of(&caller, store_id, &versions, &people, &frame).await?,
+        None => Vec::new(),
+    };
     page(&ReadersPage {
         store,
         back,
@@ -139,7 +141,8 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
     };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
     let query = VersionQuery { memory_id: Some(memory_id), ..VersionQuery::default() };
-    let versions = newest_versions(&caller, store_id, NAMED_VERSIONS, query).await?;
+    let mut versions = newest_versions(&caller, store_id, NAMED_VERSIONS, query).await?;
+    versions.retain(|shown| found.items.iter().any(|reader| reader.version_id == shown.version.version_id));
     let back = (href_of(store_id, memory_id), "memory");
     show(caller, "Who has seen the memory", Some(store_id), back, found, versions).await
 }

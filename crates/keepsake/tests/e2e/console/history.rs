@@ -64,6 +64,7 @@ async fn message_about_a_change_offers_to_take_back_this_change() {
     says(&moved.text, &[">renamed</a>", "<span class=\"sub\">was <code"]);
     let kept = undone(&mut browser, &moved).await;
     assert_eq!(store.read(&memory).await["path"], "/fact.md");
+    browser.open(&format!("{page}/readers")).await.has("\">renamed <time datetime=");
     let made = [("path", "/made.md"), ("content", "x"), ("once", "1")];
     let made = browser.act(&kept, &format!("{base}/new"), &made).await;
     undone(&mut browser, &made).await.has("deleted the memory");
