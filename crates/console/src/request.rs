@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use crate::frame::{Account, Frame, SECTIONS, Section, Undo};
 use crate::notice::Notice;
-use crate::page::Refusal;
+use crate::page::{Refusal, sentence};
 use crate::people::actor_text;
 use crate::sign_in::FormToken;
 use crate::text::markup::{encoded, id};
@@ -404,10 +404,10 @@ impl Form {
 }
 
 impl<P> Form<P> {
-    /// Refuses the form unless the person typed the word that confirms its action.
-    pub(crate) fn require_confirmation(&self, word: &str, rule: &str) -> Result<(), Refusal> {
+    /// The message of the form that is given back unless the person typed the word that confirms its action.
+    pub(crate) fn confirmation_problem(&self, word: &str, rule: &str) -> Option<String> {
         let is_confirmed = self.fields.text("confirm").trim() == word.trim();
-        is_confirmed.then_some(()).ok_or_else(|| Refusal::Invalid(format!("`confirm` must be {rule}")))
+        (!is_confirmed).then(|| sentence(&format!("`confirm` must be {rule}")))
     }
 }
 

@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use super::choices::{ChoiceField, StoreChoices};
 use super::place;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page, page_with, rule_of};
+use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::path::Path;
 use crate::request::{Caller, Fields, Form, Pager};
 use crate::text::markup::{self, Markup, path};
@@ -193,13 +193,13 @@ pub(super) async fn create(form: Form) -> PageResult {
     let request = request_of(&form.fields)?;
     let selection = selection_of(&form, &request).await?;
     let rule = format!("{}, exactly: nothing was erased", selection.word);
-    if let Err(refusal) = form.require_confirmation(&selection.word, &rule) {
+    if let problem @ Some(_) = form.confirmation_problem(&selection.word, &rule) {
         let again = PreviewPage {
             frame: form.frame("Confirm the erasure"),
             selection,
             query: form.fields.clone(),
             once: form.engine.new_uuid().to_string(),
-            problem: Some(rule_of(refusal)?),
+            problem,
         };
         return page_with(StatusCode::BAD_REQUEST, &again);
     }

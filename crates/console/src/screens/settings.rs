@@ -27,6 +27,8 @@ struct SettingsPage {
     typed: Fields,
     /// Why nothing was saved.
     problem: Option<String>,
+    /// Why the store was not deleted.
+    deletion_problem: Option<String>,
     may_rename: bool,
     may_administer: bool,
     may_fork: bool,
@@ -51,6 +53,7 @@ impl SettingsPage {
             frame: caller.frame(format!("Settings of {}", store.name)),
             typed: fields_of(&store),
             problem: None,
+            deletion_problem: None,
             may_rename: caller.may(Scope::MemoryWrite) && store.archived_at.is_none(),
             may_administer: caller.may(Scope::StoresAdmin),
             may_fork: may_create_stores(caller),
@@ -179,7 +182,11 @@ pub(super) async fn archive(Path(store_id): Path<StoreId>, form: Form) -> PageRe
 
 pub(super) async fn delete(Path(store_id): Path<StoreId>, form: Form) -> PageResult {
     let store = form.engine.stores.get(&form.principal, store_id).await?;
-    form.require_confirmation(&store.name, "the name of the store, exactly: nothing was deleted")?;
+    let rule = "the name of the store, exactly: nothing was deleted";
+    if let deletion_problem @ Some(_) = form.confirmation_problem(&store.name, rule) {
+        let again = SettingsPage { deletion_problem, ..SettingsPage::of(&form, store) };
+        return page_with(StatusCode::BAD_REQUEST, &again);
+    }
     form.engine.stores.delete(&form.principal, store_id).await?;
     done("/console/stores", Done::StoreDeleted)
 }

@@ -3,6 +3,7 @@
 use std::slice;
 
 use askama::Template;
+use axum::http::StatusCode;
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, VersionId, words};
 use keepsake_engine::{
     DifferenceKind, EngineError, PageRequest, Restoration, ShownVersion, VersionQuery, View,
@@ -13,7 +14,7 @@ use super::OfVersion;
 use super::memory::{changed, changed_on, href_of};
 use super::readers::seen_by;
 use crate::frame::{Done, Frame};
-use crate::page::{PageResult, Refusal, done, page};
+use crate::page::{PageResult, Refusal, done, page, page_with};
 use crate::path::Path;
 use crate::people::{People, authors};
 use crate::request::{Caller, Form};
@@ -202,29 +203,38 @@ struct RedactPage {
     also_in_count: usize,
     /// Page of the memory that has this content now and must be changed first.
     live_href: Option<String>,
+    /// Why the confirmation was refused.
+    problem: Option<String>,
 }
 
 /// Versions with the same content that a preview lists.
 const MAX_LISTED: usize = 50;
 
 pub(super) async fn preview(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
-    let (engine, principal) = (&caller.engine, &caller.principal);
-    let store = engine.stores.get(principal, store_id).await?;
-    let also_in = engine.versions.same_content(principal, store_id, version_id).await?;
-    let shown = engine.versions.inspect(principal, store_id, version_id).await?;
-    let live = live_memory(&caller, &shown).await?;
-    let people = People::look_up(&caller, authors([&shown])).await;
-    let frame = caller.frame("Redact a version");
-    let link = |other| id_link(other, &version_href(store_id, other));
-    page(&RedactPage {
-        version: VersionRow::of(&shown, &people, &frame),
-        frame,
-        lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
-        also_in_count: also_in.len(),
-        also_in: also_in.into_iter().take(MAX_LISTED).map(link).collect(),
-        live_href: live.filter(|head| has_content(head, &shown)).map(|_| memory_href(&shown)),
-        store,
-    })
+    page(&RedactPage::of(&caller, store_id, version_id).await?)
+}
+
+impl RedactPage {
+    async fn of(caller: &Caller, store_id: StoreId, version_id: VersionId) -> Result<Self, Refusal> {
+        let (engine, principal) = (&caller.engine, &caller.principal);
+        let store = engine.stores.get(principal, store_id).await?;
+        let also_in = engine.versions.same_content(principal, store_id, version_id).await?;
+        let shown = engine.versions.inspect(principal, store_id, version_id).await?;
+        let live = live_memory(caller, &shown).await?;
+        let people = People::look_up(caller, authors([&shown])).await;
+        let frame = caller.frame("Redact a version");
+        let link = |other| id_link(other, &version_href(store_id, other));
+        Ok(Self {
+            version: VersionRow::of(&shown, &people, &frame),
+            frame,
+            lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
+            also_in_count: also_in.len(),
+            also_in: also_in.into_iter().take(MAX_LISTED).map(link).collect(),
+            live_href: live.filter(|head| has_content(head, &shown)).map(|_| memory_href(&shown)),
+            problem: None,
+            store,
+        })
+    }
 }
 
 /// The address of a version's page.
@@ -253,7 +263,10 @@ fn has_content(live: &Head, shown: &ShownVersion) -> bool {
 }
 
 pub(super) async fn redact(Path((store_id, version_id)): OfVersion, form: Form) -> PageResult {
-    form.require_confirmation("redact", "the word redact: nothing was removed")?;
+    if let problem @ Some(_) = form.confirmation_problem("redact", "the word redact: nothing was removed") {
+        let again = RedactPage { problem, ..RedactPage::of(&form, store_id, version_id).await? };
+        return page_with(StatusCode::BAD_REQUEST, &again);
+    }
     form.engine.versions.redact(&form.principal, store_id, version_id).await?;
     done(&version_href(store_id, version_id), Done::VersionRedacted)
 }

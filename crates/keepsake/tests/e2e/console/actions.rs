@@ -58,7 +58,8 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     browser.act(&settings, &format!("{path}/archive"), &[]).await;
     assert!(client.get(&of_api).await.json()["archived_at"].is_string());
     let delete = format!("{path}/delete");
-    browser.submit(&settings, &delete, &[("confirm", "notes")]).await.answered(400);
+    let unsure = browser.submit(&settings, &delete, &[("confirm", "notes")]).await.answered(400);
+    says(&unsure.text, &["The confirmation must be the name of the store", "open><summary>Delete the store"]);
     browser.act(&settings, &delete, &[("confirm", "Notes")]).await;
     assert_eq!(client.get(&of_api).await.status, 404);
 
@@ -219,7 +220,8 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     store.update(&memory, &json!({"content": "about nobody\n"})).await;
     let redact = format!("{}/versions/{version}/redact", page_of(&store));
     let preview = browser.open(&redact).await;
-    browser.submit(&preview, &redact, &[("confirm", "yes")]).await.answered(400);
+    let unsure = browser.submit(&preview, &redact, &[("confirm", "yes")]).await.answered(400);
+    says(&unsure.text, &["The confirmation must be the word redact", "Redact the version</button>"]);
     browser.open(&redact).await.has("about Ada");
     // A secret is removed from the text, and from each version that holds it.
     let (memory, page) = write(&store, "/key.md", "a s3cr3t\n").await;
