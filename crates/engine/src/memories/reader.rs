@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use futures::stream::{self, StreamExt, TryStreamExt};
-use keepsake_core::{StoreId, Timestamp};
+use keepsake_core::{StoreId, Surface, Timestamp};
 use keepsake_index::{Expiry, ListItem, Memory, MemoryItem, MemoryPage, MemoryTarget, StoreState};
 
 use super::MemoryReceipt;
@@ -93,9 +93,11 @@ impl Reader {
     }
 
     /// Notes the use by a call that sent the memory's current content and wrote no
-    /// version.
+    /// version. A person in the console is no user, as when the person only looks.
     pub(super) fn note_use(&self, principal: &Principal, shown: &ShownMemory) {
-        self.access.note_uses(principal, [(shown.store_id, shown.memory.head.memory_id)]);
+        if principal.surface != Surface::Console {
+            self.access.note_uses(principal, [(shown.store_id, shown.memory.head.memory_id)]);
+        }
     }
 
     async fn item(

@@ -10,10 +10,13 @@ async fn pages_show_memories_in_parts_and_errors() {
     let made = store.create("/fact.md", "# A fact\n").await;
     let base = format!("/console/stores/{}", store.id);
     let path = format!("{base}/memories/{}", made["id"].as_str().unwrap());
+    let restore = format!("{base}/versions/{}/restore", made["memory_version_id"].as_str().unwrap());
     for _ in 0..2 {
         let page = browser.open(&path).await;
         let never_read = "Last read</dt><dd><span class=\"none\">never by an agent</span>";
         says(&page.text, &["<h1>A fact</h1>", "/console/keys/apikey_", never_read]);
+        // It changes nothing, and is no use by an agent.
+        browser.act(&page, &restore, &[]).await;
     }
     let file = browser.open(&format!("{path}/file")).await;
     assert_eq!(file.text, "# A fact\n");
