@@ -1,15 +1,16 @@
 //! Who was shown a memory or a version, and what the agent of a session was shown.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use askama::Template;
 use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
-use keepsake_engine::{ReaderList, ReaderQuery, ShownVersion, VersionQuery};
+use keepsake_engine::{ReaderList, ReaderQuery, ShownVersion, View};
 use keepsake_index::{MemoryReader, ReadVersions, Store};
 
 use super::choices::actor_in_form;
 use super::memory::href_of;
-use super::version::{VersionRow, newest_versions, rows_of, version_href};
+use super::version::{VersionRow, rows_of, version_href};
 use super::{OfMemory, OfVersion};
 use crate::frame::Frame;
 use crate::page::{PageResult, Refusal, page};
@@ -19,8 +20,6 @@ use crate::request::{Caller, Pager};
 use crate::text::markup::{self, Markup};
 
 const PER_PAGE: u64 = 50;
-/// The newest versions of a memory, which are named by their changes.
-const NAMED_VERSIONS: u64 = 100;
 const MINUTE: Duration = Duration::from_mins(1);
 
 /// The place where a version was shown, in words.
@@ -80,13 +79,14 @@ struct ReadersPage {
     complete_from: Markup,
     complete_through: Markup,
     readers: Vec<MemoryReader>,
+    /// The versions that were shown, as far as they can still be read.
     versions: Vec<VersionRow>,
     people: People,
     pager: Pager,
 }
 
 impl ReadersPage {
-    /// The link to the version that a reader was shown: its change, or its id if it is an old one.
+    /// The link to the version that a reader was shown: its change, or its id if it cannot be read.
     fn version_of(&self, reader: &MemoryReader) -> Markup {
         let href = version_href(reader.store_id, reader.version_id);
         let Some(row) = self.versions.iter().find(|row| row.id == reader.version_id) else {
@@ -96,13 +96,26 @@ impl ReadersPage {
     }
 }
 
+/// The versions of each store that readers were shown, as far as they can still be read.
+async fn versions_of(caller: &Caller, readers: &[MemoryReader]) -> BTreeMap<StoreId, Vec<ShownVersion>> {
+    let shown: BTreeSet<_> = readers.iter().map(|reader| (reader.store_id, reader.version_id)).collect();
+    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
+    for (store_id, version_id) in shown {
+        let versions = &caller.engine.versions;
+        match versions.get(&caller.principal, store_id, version_id, View::Basic).await {
+            Ok(shown) => found.entry(store_id).or_default().push(shown),
+            Err(error) => tracing::debug!(error = %error, "console.readers goes without a version"),
+        }
+    }
+    found
+}
+
 async fn show(
     caller: Caller,
     heading: &'static str,
     store_id: Option<StoreId>,
     back: (String, &'static str),
     found: ReaderList,
-    versions: Vec<ShownVersion>,
 ) -> PageResult {
     let store = match store_id {
         Some(store_id) => Some(caller.engine.stores.get(&caller.principal, store_id).await?),
@@ -114,10 +127,10 @@ async fn show(
     let actors = readers.iter().map(|reader| &reader.actor).chain(&sessions).collect();
     let people = People::look_up(&caller, actors).await;
     let frame = caller.frame(heading);
-    let versions = match store_id {
-        Some(store_id) => rows_of(&caller, store_id, &versions, &people, &frame).await?,
-        None => Vec::new(),
-    };
+    let mut versions = Vec::new();
+    for (store_id, shown) in versions_of(&caller, readers).await {
+        versions.extend(rows_of(&caller, store_id, &shown, &people, &frame).await?);
+    }
     page(&ReadersPage {
         store,
         back,
@@ -140,11 +153,8 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
         ..ReaderQuery::default()
     };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
-    let query = VersionQuery { memory_id: Some(memory_id), ..VersionQuery::default() };
-    let mut versions = newest_versions(&caller, store_id, NAMED_VERSIONS, query).await?;
-    versions.retain(|shown| found.items.iter().any(|reader| reader.version_id == shown.version.version_id));
     let back = (href_of(store_id, memory_id), "memory");
-    show(caller, "Who has seen the memory", Some(store_id), back, found, versions).await
+    show(caller, "Who has seen the memory", Some(store_id), back, found).await
 }
 
 pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
@@ -155,12 +165,12 @@ pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfV
     };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
     let back = (version_href(store_id, version_id), "version");
-    show(caller, "Who has seen the version", Some(store_id), back, found, Vec::new()).await
+    show(caller, "Who has seen the version", Some(store_id), back, found).await
 }
 
 pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
     let page = caller.query.page(PER_PAGE);
     let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;
     let back = (format!("/console/sessions/{session_id}"), "session");
-    show(caller, "What the agent was shown", None, back, found, Vec::new()).await
+    show(caller, "What the agent was shown", None, back, found).await
 }

@@ -99,13 +99,16 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let call = block("memory", &json!({"command": "create", "path": path, "file_text": "one"}));
     let calls = format!("/v1/sessions/{}/tool_calls", text(&session["id"]));
     ok(&store.client.with_key(text(&session["token"])).post(&calls, &call).await);
-    store.read(&made).await;
+    let read = store.read(&made).await;
     let readers = format!("/console/stores/{}/memories/{}/readers", store.id, text(&made["id"]));
     browser.open(readers.trim_end_matches("/readers")).await;
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
     let shown = "\">modified <time datetime=";
     says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories", shown]);
+    let of_version =
+        format!("/console/stores/{}/versions/{}/readers", store.id, text(&read["memory_version_id"]));
+    browser.open(&of_version).await.has(shown);
     browser.open("/console/palette?q=Support-b").await.has("&lt;Ticket&gt;");
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
