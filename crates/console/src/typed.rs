@@ -260,6 +260,7 @@ pub(crate) fn label_of(name: &str) -> String {
         "actor" => "the_author",
         "confirm" => "the_confirmation",
         "prefix" | "path_prefix" => "the_directory",
+        "at" => "the_time",
         "at_seq" => "the_change",
         "api_keys_per_tenant" => "API_keys_per_tenant",
         "bytes_per_memory" => "size_of_a_memory",

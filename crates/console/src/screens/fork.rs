@@ -5,7 +5,7 @@ use keepsake_core::StoreId;
 use keepsake_engine::VersionQuery;
 use keepsake_index::Store;
 
-use super::past::moment_in_words;
+use super::past::{moment_in_words, time_until_now};
 use super::stores::may_create_stores;
 use super::version::newest_seq;
 use crate::frame::Frame;
@@ -50,7 +50,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
 
 /// The last change of the chosen day, or the chosen change.
 async fn point_of(caller: &Caller, store_id: StoreId) -> Result<Option<u64>, Refusal> {
-    let Some(until) = caller.query.until("at")? else {
+    let Some(until) = time_until_now(caller, &caller.query, "at")? else {
         return caller.query.number("at_seq");
     };
     let until = VersionQuery { created_to: Some(until), ..VersionQuery::default() };

@@ -1,7 +1,7 @@
 //! A store and its memories as they were. The pages have no forms that change anything.
 
 use askama::Template;
-use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, words};
+use keepsake_core::{MemoryId, MemoryPath, ObjectKind, StoreId, Timestamp, words};
 use keepsake_engine::{EngineError, MemoryQuery, NamedMoment, ShownPastItem, ShownPastMemory, View};
 use keepsake_index::{Scope, Store};
 
@@ -20,13 +20,26 @@ const PER_PAGE: u64 = 100;
 /// How a form sends a day.
 const DAY: &str = "2026-01-31";
 
+/// The time that a field names: a day is its end, or now. A later time is refused.
+pub(super) fn time_until_now(
+    caller: &Caller,
+    fields: &Fields,
+    day: &'static str,
+) -> Result<Option<Timestamp>, Refusal> {
+    let now = caller.engine.now();
+    if fields.time(day)?.is_some_and(|begin| begin > now) {
+        return Err(Refusal::Invalid(format!("`{day}` must not be in the future")));
+    }
+    Ok(fields.until(day)?.map(|at| at.min(now)))
+}
+
 /// The fields that name a moment, and the moment. A day is its end, or now.
 pub(super) fn moment_of(
     caller: &Caller,
     fields: &Fields,
     [day, seq]: [&'static str; 2],
 ) -> Result<Option<NamedMoment>, Refusal> {
-    let at = fields.until(day)?.map(|at| at.min(caller.engine.now()));
+    let at = time_until_now(caller, fields, day)?;
     Ok(NamedMoment::parse((day, at), (seq, fields.number(seq)?))?)
 }
 

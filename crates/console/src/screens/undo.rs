@@ -13,7 +13,7 @@ use keepsake_index::{Scope, Store};
 use super::OfVersion;
 use super::choices::{ChoiceField, Choices, actor_in_form, actor_of};
 use super::memory::href_of;
-use super::past::{moment_in_words, today};
+use super::past::{moment_in_words, time_until_now, today};
 use super::version::{last_version, newest_seq, version_href};
 use crate::frame::{Done, Frame, Undo};
 use crate::page::{PageResult, Refusal, done, done_as, page, see_other};
@@ -222,7 +222,7 @@ struct RestorePage {
 }
 
 fn restoration_of(caller: &Caller, fields: &Fields) -> Result<StoreRestoration, Refusal> {
-    let at = fields.until("at")?.map(|at| at.min(caller.engine.now()));
+    let at = time_until_now(caller, fields, "at")?;
     Ok(StoreRestoration {
         at: at.map(Timestamp::to_rfc3339),
         at_seq: fields.number("at_seq")?,

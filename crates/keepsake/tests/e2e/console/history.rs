@@ -204,6 +204,11 @@ async fn past_of_a_store_is_shown_compared_and_restored() {
     browser.open(&format!("{page}?at={today}")).await.has("<strong>new</strong>");
     browser.get(&format!("{page}?at_seq=0")).await.answered(404);
     browser.get(&format!("{base}?at_seq=9")).await.answered(400).has("The change must be at most 4");
+    browser
+        .get(&format!("{base}?at=2999-01-01"))
+        .await
+        .answered(400)
+        .has("The time must not be in the future");
     let leads = browser.get(&format!("{base}?path=%2Fnotes%2Fgone.md&at_seq=2")).await.answered(303);
     assert_eq!(leads.location(), format!("{base}/memories/{}?at_seq=2", text(&gone["id"])));
 
