@@ -7,7 +7,7 @@ use keepsake_index::{Scope, SessionFilter, Store};
 
 use super::memory::href_of;
 use super::sessions::title_of;
-use super::stores::{is_called, stores_to_choose};
+use super::stores::{is_called, may_create_stores, stores_to_choose};
 use crate::names::SharedNames;
 use crate::page::{PageResult, Refusal, page};
 use crate::request::Caller;
@@ -50,10 +50,36 @@ pub(super) async fn find(caller: Caller) -> PageResult {
     let wanted = text.to_lowercase();
     let stores = stores_to_choose(&caller, false).await?;
     let (memories, sessions) = tokio::join!(memories(&caller, &stores, text), sessions(&caller, &wanted));
+    let here = store_here(&caller).and_then(|here| stores.iter().find(|store| store.store_id == here));
+    let actions = here.map(|store| actions_on(&caller, store, &wanted)).unwrap_or_default();
+    let actions = Group { label: "Actions of the store", entries: actions };
     let stores = Group { label: "Stores", entries: stores_called(&stores, &wanted) };
-    let groups = [stores, memories, Group { label: "Sessions", entries: sessions? }].into_iter();
+    let groups = [actions, stores, memories, Group { label: "Sessions", entries: sessions? }].into_iter();
     let is_shown = |group: &Group| !group.entries.is_empty() || group.label == SOME_MEMORIES;
     page(&Found { groups: groups.filter(is_shown).collect() })
+}
+
+/// The store whose page has the palette.
+fn store_here(caller: &Caller) -> Option<StoreId> {
+    caller.query.text("store").parse().ok()
+}
+
+/// What the person may do with the whole store, if the words of the text are in the name of the action. The tabs
+/// of the store are found by the page itself.
+fn actions_on(caller: &Caller, store: &Store, wanted: &str) -> Vec<Entry> {
+    let base = format!("/console/stores/{}", store.store_id);
+    let may_write = caller.may_write(store);
+    let actions = [
+        (may_write, "Undo changes…", format!("{base}/undo")),
+        (may_write && caller.may(Scope::StoresAdmin), "Restore the store…", format!("{base}/restore")),
+        (may_create_stores(caller), "Fork the store…", format!("{base}/fork")),
+        (true, "Look at the past", format!("{base}#at")),
+        (true, "Differences between two times", format!("{base}/diff")),
+        (true, "Import or export…", format!("/console/transfer?store={}", store.store_id)),
+    ];
+    let is_wanted = |name: &str| wanted.split_whitespace().all(|word| name.to_lowercase().contains(word));
+    let found = actions.into_iter().filter(|(may, name, _)| *may && is_wanted(name));
+    found.map(|(_, name, href)| Entry { href, name: Markup::text(name), detail: None }).collect()
 }
 
 fn stores_called(stores: &[Store], wanted: &str) -> Vec<Entry> {
@@ -70,7 +96,7 @@ fn stores_called(stores: &[Store], wanted: &str) -> Vec<Entry> {
 /// The memories of the page's store, or of the newest stores, whose paths have the words of the text. There are
 /// none if they cannot be read, so that the other groups are shown.
 async fn memories(caller: &Caller, stores: &[Store], text: &str) -> Group {
-    let here = caller.query.text("store").parse::<StoreId>().ok();
+    let here = store_here(caller);
     let newest = stores.iter().take(MAX_STORES).map(|store| store.store_id);
     let store_ids: Vec<_> = here.map_or_else(|| newest.collect(), |store_id| vec![store_id]);
     let search = &caller.engine.search;

@@ -110,6 +110,8 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
         format!("/console/stores/{}/versions/{}/readers", store.id, text(&read["memory_version_id"]));
     browser.open(&of_version).await.has(shown);
     browser.open("/console/palette?q=Support-b").await.has("&lt;Ticket&gt;");
+    let palette = browser.open(&format!("/console/palette?q=undo&store={}", store.id)).await;
+    palette.has(&format!("/console/stores/{}/undo", store.id));
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
     let often = format!("/memories/{}/history\">3</a>", text(&made["id"]));
