@@ -217,7 +217,13 @@ impl Replica {
     }
 
     /// Counts the live gateways. After an error, which is logged, the previous count stays.
+    ///
+    /// An index of a single process has no other gateway: the heartbeat of another one is that of a process
+    /// that crashed, or comes from the backup that was restored.
     pub(crate) async fn count_gateways(&self) {
+        if !self.context.index.is_shared() {
+            return;
+        }
         let (replicas, now) = (&self.context.index.replicas, self.context.now());
         match replicas.live_gateways(now).await {
             Ok(counted) => {

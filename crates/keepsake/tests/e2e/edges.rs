@@ -155,6 +155,10 @@ async fn default_rates_admit_256_simultaneous_uploads() {
 async fn rate_limit_refusal_has_retry_after_and_affects_one_tenant() {
     let deployment = Deployment::new(Pair::Sqlite).await;
     let (tenant, other) = (deployment.tenant_with(rate(1, 10)).await, deployment.tenant().await);
+    // A process that crashed, or of which a backup was restored, takes no share of the rate.
+    let now = SystemClock.now().as_micros();
+    let crashed = format!("INSERT INTO replica VALUES (randomblob(16), 'all', {now}, {now})");
+    deployment.execute(crashed).await;
     let server = deployment.start().await;
     let refusals = ask(&server.client(&tenant), 40).await;
     // Ten at once, and one more for each second that it took.
