@@ -76,6 +76,15 @@ impl AuditPage {
         }
     }
 
+    /// The action in words. A job that was run by hand is the object, and is left out here.
+    fn action_of(&self, entry: &AuditEntry) -> String {
+        let words = action_words(&entry.action);
+        match job_of_action(&entry.action) {
+            Some(job) => words.replacen(&format!(" {job}"), "", 1),
+            None => words,
+        }
+    }
+
     fn object_of(&self, entry: &AuditEntry) -> Markup {
         if let Some(object) = &entry.object {
             if let ("memory_store", Ok(store_id)) = (object.r#type.as_str(), object.id.parse::<StoreId>()) {
