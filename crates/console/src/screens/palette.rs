@@ -64,8 +64,8 @@ fn store_here(caller: &Caller) -> Option<StoreId> {
     caller.query.text("store").parse().ok()
 }
 
-/// What the person may do with the whole store, if the words of the text are in the name of the action. The tabs
-/// of the store are found by the page itself.
+/// The actions on the whole store that the person may take and whose names have the words of the text. The page
+/// itself finds the store's tabs.
 fn actions_on(caller: &Caller, store: &Store, wanted: &str) -> Vec<Entry> {
     let base = format!("/console/stores/{}", store.store_id);
     let may_write = caller.may_write(store);
