@@ -30,6 +30,7 @@ FIELDS = {
     "type",
     "memory_store_id",
     "memory_id",
+    "seq",
     "operation",
     "path",
     "content",

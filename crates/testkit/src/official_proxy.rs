@@ -21,7 +21,8 @@ const HEADERS: &str = "accept anthropic-beta anthropic-version authorization con
     user-agent x-api-key";
 /// Fields of answers that only this server has.
 const OWN_FIELDS: &str = "content_also_in content_bytes content_error expires_at expires_unused_after expiry_time \
-    forked_from last_accessed_at memory_count pinned records_reads search_mode sensitive_data_policy size_bytes undoes";
+    forked_from last_accessed_at memory_count pinned records_reads search_mode sensitive_data_policy seq size_bytes \
+    undoes";
 
 fn has(names: &str, name: &str) -> bool {
     names.split(' ').any(|known| known == name)

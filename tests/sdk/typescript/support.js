@@ -125,6 +125,7 @@ export const VERSION = {
   type: 'string',
   memory_store_id: 'string',
   memory_id: 'string',
+  seq: 'number',
   operation: 'string',
   path: 'string null',
   content: 'string null',

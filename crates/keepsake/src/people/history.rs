@@ -135,6 +135,8 @@ pub(super) async fn log(args: LogArgs) -> Result<()> {
     put_names(&connection, args.ids, &mut versions, &["/created_by"]).await;
     let mut columns = vec![
         ("VERSION", "/id", Text),
+        // Without separators, as `--at-seq` takes it.
+        ("SEQ", "/seq", Aside),
         ("TIME", "/created_at", Time),
         ("CHANGE", "/operation", Text),
         ("SIZE", "/content_size_bytes", Bytes),

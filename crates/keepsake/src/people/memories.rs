@@ -68,7 +68,11 @@ pub(crate) enum MemoryCommand {
     /// Searches content and paths, the best match first
     Search(SearchArgs),
     /// Lists the versions of a memory or of the whole store, newest first
-    #[command(after_help = "Examples:
+    #[command(after_help = "\
+SEQ is the sequence number of a change, which --at-seq, --from-seq and --after-seq take; \
+a narrow terminal leaves it out.
+
+Examples:
   keepsake memory log notes.md
   keepsake memory log")]
     Log(LogArgs),

@@ -29,6 +29,8 @@ pub(crate) struct MemoryVersion {
     r#type: MemoryVersionType,
     memory_store_id: StoreId,
     memory_id: MemoryId,
+    /// Its place among the changes of the store.
+    seq: i64,
     operation: Operation,
     /// Null if redacted.
     #[schema(required)]
@@ -113,6 +115,7 @@ impl From<ShownVersion> for MemoryVersion {
             r#type: MemoryVersionType,
             memory_store_id: shown.store_id,
             memory_id: version.memory_id,
+            seq: version.seq,
             operation: version.operation,
             path: version.path,
             content: shown.content,

@@ -164,6 +164,8 @@ async fn history_is_shown_compared_and_restored() {
     person.put("fact.md", "The office is in Rome.\n").await;
     let log = person.json("memory log fact.md -o json").await;
     let [second, first] = [0, 1].map(|place: usize| log["data"][place]["id"].as_str().unwrap());
+    assert_eq!([0, 1].map(|place: usize| log["data"][place]["seq"].as_u64()), [Some(2), Some(1)]);
+    assert!(person.ok("memory log").await.contains("  SEQ  "));
     let short = format!("{}…", &first[..first.len() - 1]);
     for line in ["memory diff fact.md".to_owned(), format!("memory diff fact.md {short}")] {
         let diff = person.ok(&line).await;
