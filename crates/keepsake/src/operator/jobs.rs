@@ -7,7 +7,7 @@ use keepsake_client::Method;
 use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 
-use super::target::{OperatorApi, call, with_api, with_api_to_read};
+use super::target::{OperatorApi, call, with_api};
 use crate::cli::{PageArgs, TargetArgs};
 use crate::output::{Column, Flag, Outcome, Printer, Schedule, Text, Time, items_of};
 
@@ -92,7 +92,7 @@ pub(crate) async fn run(command: JobCommand) -> Result<()> {
                 require_job(api, &args.job).await?;
                 api.page(&["jobs", &args.job, "runs"], &[], &args.page).await
             };
-            let runs = with_api_to_read(args.target, "the runs cannot be listed", work).await?;
+            let runs = with_api(args.target, "the runs cannot be listed", work).await?;
             printer.page(&runs, &RUNS, "the job has not run yet")
         }
     }

@@ -89,15 +89,11 @@ pub(super) enum OperatorApi {
 }
 
 impl OperatorApi {
-    pub(super) async fn open(args: TargetArgs) -> Result<Self> {
-        Self::open_as(args, false).await
-    }
-
-    /// As [`Self::open`]; for a command that only reads, a SQLite file must exist.
-    async fn open_as(args: TargetArgs, only_reads: bool) -> Result<Self> {
+    /// Refuses a SQLite file that does not exist, unless the command may create it.
+    async fn open(args: TargetArgs, may_create: bool) -> Result<Self> {
         let Some(url) = &args.server else {
             let database = CommandDatabase::find(args.sources)?;
-            if only_reads {
+            if !may_create {
                 database.require_file()?;
             }
             let (engine, backends) = database.open().await?;
@@ -295,22 +291,13 @@ impl OperatorApi {
     }
 }
 
-/// Opens the API for `work`, whose failure begins with `failed`.
+/// Opens the API for `work`, whose failure begins with `failed`. A SQLite file must exist.
 pub(super) async fn with_api<T>(
     args: TargetArgs,
     failed: &str,
     work: impl AsyncFnOnce(&OperatorApi) -> Result<T>,
 ) -> Result<T> {
-    with_opened(OperatorApi::open(args).await?, failed, work).await
-}
-
-/// As [`with_api`], for a command that only reads: a SQLite file must exist.
-pub(super) async fn with_api_to_read<T>(
-    args: TargetArgs,
-    failed: &str,
-    work: impl AsyncFnOnce(&OperatorApi) -> Result<T>,
-) -> Result<T> {
-    with_opened(OperatorApi::open_as(args, true).await?, failed, work).await
+    with_opened(OperatorApi::open(args, false).await?, failed, work).await
 }
 
 /// As [`with_api`], with the open API.
@@ -335,15 +322,16 @@ pub(crate) async fn call(
     body: Option<Value>,
 ) -> Result<(Printer, Value)> {
     let printer = Printer::new(args.output.output);
-    let only_reads = method == Method::GET;
-    let api = OperatorApi::open_as(args, only_reads).await?;
+    // Everything else is about what a database has.
+    let makes_tenant = method == Method::POST && path == ["tenants"];
+    let api = OperatorApi::open(args, makes_tenant).await?;
     let work = async |api: &OperatorApi| api.call_of_tenant(method, path, query, body.as_ref()).await;
     Ok((printer, with_opened(api, failed, work).await?))
 }
 
 /// The ids and names of all memory stores of a tenant: see [`OperatorApi::find_tenant`].
 pub(crate) async fn stores_of(args: TargetArgs, tenant: &str) -> Result<Vec<(String, String)>> {
-    let target = OperatorApi::open_as(args, true).await?;
+    let target = OperatorApi::open(args, false).await?;
     let stores = target.stores(tenant).await;
     target.close().await;
     stores
@@ -367,5 +355,5 @@ pub(super) async fn list(
 ) -> Result<()> {
     let printer = Printer::new(args.output.output);
     let work = async |api: &OperatorApi| api.page(path, filters, &page).await;
-    printer.page(&with_api_to_read(args, failed, work).await?, columns, none)
+    printer.page(&with_api(args, failed, work).await?, columns, none)
 }

@@ -7,7 +7,7 @@ use keepsake_core::{Actor, words};
 use keepsake_index::Auditor;
 use serde_json::{Map, Value, json};
 
-use super::target::{OperatorApi, call, list, show, with_api_to_read};
+use super::target::{OperatorApi, call, list, show, with_api};
 use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given, require_change};
 use crate::names::Names;
 use crate::output::{
@@ -315,7 +315,7 @@ async fn audit(args: AuditArgs) -> Result<()> {
         }
         Ok::<_, Failure>(entries)
     };
-    let entries = with_api_to_read(args.target, "the audit cannot be listed", work).await?;
+    let entries = with_api(args.target, "the audit cannot be listed", work).await?;
     let columns = if args.tenant.is_some() { &AUDIT[..4] } else { &AUDIT[..] };
     printer.page(&entries, columns, "the audit is empty")
 }

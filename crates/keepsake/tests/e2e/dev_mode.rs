@@ -73,6 +73,8 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
         ("tenant list", Path::new("/nowhere"), 3, "/nowhere/keepsake/index.db does not exist"),
         ("tenant audit --data-dir /nowhere", base.path(), 3, "/nowhere/index.db does not exist"),
         ("tenant list --data-dir /nowhere", base.path(), 3, "/nowhere/index.db does not exist"),
+        ("job run sweep-blobs --data-dir /nowhere", base.path(), 3, "/nowhere/index.db does not exist"),
+        ("token-key rotate --data-dir /nowhere", base.path(), 3, "/nowhere/index.db does not exist"),
     ] {
         let home = [("XDG_DATA_HOME", home.to_str().unwrap())];
         keepsake_with(&words(line), &home).await.ends(code, said);
