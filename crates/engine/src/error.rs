@@ -31,6 +31,17 @@ pub enum EngineError {
     CutOff,
     #[error("this credential lacks the scope `{0}`")]
     PermissionDenied(Scope),
+    /// An undo of changes that may be those of others, without the scope for it.
+    #[error(
+        "this credential lacks the scope `stores:admin`, so it takes back only its own changes: send `{field}` with \
+         `{id}`, and no `overwrite`"
+    )]
+    OnlyOwnChanges {
+        /// The filter by the author.
+        field: &'static str,
+        /// The credential's own id.
+        id: String,
+    },
     #[error("a session's token reads and changes memories of the session's stores, and does nothing else")]
     NotForSessions,
     #[error("the memory store is attached to this session read-only")]
@@ -179,6 +190,7 @@ impl EngineError {
             Self::Unauthenticated(_)
             | Self::TenantSuspended
             | Self::PermissionDenied(_)
+            | Self::OnlyOwnChanges { .. }
             | Self::NotForSessions
             | Self::ReadOnly
             | Self::NotFound(_)

@@ -29,7 +29,7 @@ use keepsake_index::{
 use self::change::UndoChange;
 use self::parts::{PartLimits, split};
 use self::plan::{PlannedStep, UndoStep};
-use self::request::is_own;
+use self::request::{is_own, only_own};
 use crate::past::refusal;
 use crate::shared::service;
 use crate::store_tests::StoreTests;
@@ -82,7 +82,8 @@ impl Undos {
         require(principal, store_id)?;
         let selection = request.selection()?;
         if !is_own(principal, &selection) {
-            principal.require(Scope::StoresAdmin)?;
+            let allowed = principal.require(Scope::StoresAdmin);
+            allowed.map_err(|refusal| only_own(principal).unwrap_or(refusal))?;
         }
         let source = UndoSource::Selection(selection);
         let wanted = Wanted { store_id, source, idempotency: request.idempotency };

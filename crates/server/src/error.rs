@@ -295,9 +295,10 @@ impl From<&EngineError> for ApiError {
             }
             EngineError::AuthenticationBusy(why) => Self::overloaded(*why),
             EngineError::CutOff | EngineError::MeaningLost(_) => Self::overloaded(error.to_string()),
-            EngineError::PermissionDenied(_) | EngineError::NotForSessions | EngineError::ReadOnly => {
-                Self::permission_denied(error.to_string())
-            }
+            EngineError::PermissionDenied(_)
+            | EngineError::OnlyOwnChanges { .. }
+            | EngineError::NotForSessions
+            | EngineError::ReadOnly => Self::permission_denied(error.to_string()),
             EngineError::NotFound(_) => Self::not_found(error.to_string()),
             EngineError::Refused(refusal) => Self::of_refusal(error, refusal),
             EngineError::Invalid { .. } | EngineError::DamagedArchive(_) => {

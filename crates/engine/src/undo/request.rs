@@ -1,7 +1,7 @@
 //! Requests to take back changes, and the checks of their fields.
 
 use keepsake_core::actor::ActorKind;
-use keepsake_core::{ApiKeyId, DirPath, SessionId, Timestamp, optional_object, schemas};
+use keepsake_core::{Actor, ApiKeyId, DirPath, SessionId, Timestamp, optional_object, schemas};
 use keepsake_index::{Idempotency, UndoSelection};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -146,6 +146,19 @@ pub(super) fn is_own(principal: &Principal, selection: &UndoSelection) -> bool {
         return false;
     };
     !selection.overwrites && actor.kind() == kind.name() && actor.id() == *id
+}
+
+/// The refusal of a selection that may have changes of others; `None`: the caller makes no changes.
+pub(super) fn only_own(principal: &Principal) -> Option<EngineError> {
+    let actor = principal.actor()?;
+    let field = match actor {
+        Actor::ApiKey(_) => "api_key_id",
+        Actor::Session(_) => "session_id",
+        Actor::User(_) => "user_id",
+        Actor::ServiceAccount(_) => "service_account_id",
+        Actor::Imported(..) => return None,
+    };
+    Some(EngineError::OnlyOwnChanges { field, id: actor.id() })
 }
 
 pub(super) fn seq_of(seq: u64) -> i64 {

@@ -346,6 +346,8 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
     ] {
         refused(&own.post(path, &body).await, 403, "permission_error");
     }
+    let denied = own.post(&path, &json!({"after_seq": 0})).await.text;
+    assert!(denied.contains(&format!("send `api_key_id` with `{own_key}`, and no `overwrite`")), "{denied}");
     ok(&own.post(&path, &json!({"api_key_id": own_key})).await);
     for client in [&place.reader, &place.writer, &place.admin] {
         refused(&client.post(&path, &json!({"api_key_id": own_key})).await, 403, "permission_error");
