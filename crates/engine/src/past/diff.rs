@@ -271,8 +271,10 @@ impl Past {
                 .await?
         } else {
             if first.seq > second.seq {
-                let field = if query.from.is_some() { from.field } else { to.field };
-                let rule = "makes the earlier point come after the later one".to_owned();
+                let (field, rule) = match query.from {
+                    Some(_) => (from.field, format!("must not be a later point than `{}`", to.field)),
+                    None => (to.field, "must not be before the oldest point that can be shown".to_owned()),
+                };
                 return Err(EngineError::invalid(field, rule));
             }
             self.changed(comparison, [from.field, to.field], key, limit as usize + 1).await?
