@@ -7,7 +7,8 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{
-    MAX_READ_VERSIONS, MAX_SELECTED, Origin, UndoRead, UndoReadError, UndoSelection, UndoSource, Version,
+    MAX_READ_VERSIONS, MAX_SELECTED, Origin, PointError, UndoRead, UndoReadError, UndoSelection, UndoSource,
+    Version,
 };
 use parking_lot::Mutex;
 
@@ -16,6 +17,7 @@ use super::plan::{PlannedStep, Refusals, UndoAction, UndoSkipReason, UndoStep, p
 use super::{GATED, MAX_CHANGES};
 use crate::EngineError;
 use crate::content::ContentLoss;
+use crate::past::refusal;
 use crate::store_tests::{StoreTests, StoredTests};
 use crate::write::{
     Admission, Change, Decision, NewContent, Proposal, ProposedChange, Write, refused_contents,
@@ -81,7 +83,12 @@ impl UndoChange {
         let undos = &write.context().index.undos;
         match undos.read(write.principal.tenant_id, write.store_id, &self.source).await? {
             Ok(found) if found.store.is_archived => Err(Refused::Archived.into()),
-            Ok(found) => Ok(found),
+            Ok(found) => match &self.source {
+                UndoSource::Selection(selection) if selection.after_seq > found.seq => {
+                    Err(refusal("after_seq")(PointError::NotYet { newest_seq: found.seq }))
+                }
+                UndoSource::Selection(_) | UndoSource::Plan(_) => Ok(found),
+            },
             Err(UndoReadError::NoStore) => Err(EngineError::NotFound(ObjectKind::Store)),
             Err(UndoReadError::TooMany) => Err(self.too_large()),
         }

@@ -233,7 +233,7 @@ pub(super) async fn undo_of_any_changes_equals_a_model(place: Place) {
             let by = 1 + dice(SESSION);
             step(&store.seen_by(authors[by]), &mut model, by, &mut dice).await;
         }
-        let (by, after) = (1 + dice(SESSION), begin + dice(STEPS));
+        let (by, after) = (1 + dice(SESSION), (begin + dice(STEPS)).min(model.seq));
         let (overwrite, below) = (dice(2) == 1, [None, Some("/a/"), Some("/b/")][dice(3)]);
         let author = if by == SESSION { "session_id" } else { "api_key_id" };
         let mut body = json!({author: ids[by], "overwrite": overwrite, "path_prefix": below});
@@ -332,6 +332,7 @@ pub(super) async fn undo_asks_for_scopes_and_filters_and_is_made_once(place: Pla
         (&path, json!({"session_id": "sesn_1"}), "`session_id` is not a whole id"),
         (&path, json!({"created_at": {"gte": "soon"}}), "`created_at.gte` must be a date or a time"),
         (&path, json!({"path_prefix": "/a"}), "`path_prefix`"),
+        (&path, json!({"after_seq": 99}), "`after_seq` must be at most "),
         (&restore, json!({}), "`at`"),
         (&restore, json!({"at": "2026-01-01T00:00:00Z", "at_seq": 1}), "`at`"),
     ] {
