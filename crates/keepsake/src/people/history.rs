@@ -269,12 +269,11 @@ pub(super) async fn version_that_begins(connection: &Connection, beginning: &str
 async fn version(connection: &Connection, memory_id: Option<&str>, id: &str) -> Result<Value> {
     let (failed, view) = (format!("{id} cannot be read"), [("view", Some("full"))]);
     let found = connection.get(failed, &["memory_versions", id], &view).await?;
-    let refuse = |reason: &str| Err(Failure::usage(format!("{id} {reason}")));
     if memory_id.is_some_and(|memory_id| found["memory_id"] != memory_id) {
-        return refuse("is a version of another memory");
+        return Err(Failure::usage(format!("{id} is a version of another memory")));
     }
     if !found["redacted_at"].is_null() {
-        return refuse("was redacted: its content is gone");
+        return Err(Failure::conflict(format!("{id} was redacted: its content is gone")));
     }
     Ok(found)
 }

@@ -212,11 +212,13 @@ pub(crate) async fn run(command: MemoryCommand) -> Result<()> {
 /// Finds the live memory at a path of the API. With the view `full`, a missing or damaged
 /// content is a failure, so that callers do not take it for an empty content.
 pub(super) async fn find(connection: &Connection, path: &str, view: &str) -> Result<Option<Value>> {
-    find_at(connection, path, view, &MomentArgs::default()).await
+    let failed = format!("{} cannot be read", agent_path(path));
+    find_at(&failed, connection, path, view, &MomentArgs::default()).await
 }
 
-/// As [`find`], at a moment of the past.
+/// As [`find`], at a moment of the past; a failure begins with `failed`.
 async fn find_at(
+    failed: &str,
     connection: &Connection,
     path: &str,
     view: &str,
@@ -224,8 +226,7 @@ async fn find_at(
 ) -> Result<Option<Value>> {
     let [at, at_seq] = moment.query();
     let query = [("path", Some(path)), ("view", Some(view)), at, at_seq];
-    let failed = format!("{} cannot be read", agent_path(path));
-    let found = connection.get(&failed, &["memories"], &query).await?;
+    let found = connection.get(failed, &["memories"], &query).await?;
     let memory = items_of(&found, "data").first().cloned();
     match memory.as_ref().and_then(|memory| memory["content_error"]["message"].as_str()) {
         Some(lost) => Err(Failure::new(format!("{failed}: {lost}"))),
@@ -235,10 +236,11 @@ async fn find_at(
 
 /// As [`find_at`]; a missing memory is a failure.
 async fn get_at(connection: &Connection, path: &str, view: &str, moment: &MomentArgs) -> Result<Value> {
-    if let Some(memory) = find_at(connection, path, view, moment).await? {
+    let shown = agent_path(path);
+    let failed = format!("{shown} cannot be read");
+    if let Some(memory) = find_at(&failed, connection, path, view, moment).await? {
         return Ok(memory);
     }
-    let shown = agent_path(path);
     if moment.is_past() {
         return Err(Failure::not_found(format!("{shown}: there was no such memory then")));
     }
@@ -300,7 +302,12 @@ async fn cat(args: CatArgs) -> Result<()> {
         match found {
             Ok(printed) => connection.printer.done(&printed, || text_of(&printed, "content").to_owned())?,
             // The other memories may exist.
-            Err(failure) if matches!(failure.class(), FailureClass::NotFound | FailureClass::Failed) => {
+            Err(failure)
+                if matches!(
+                    failure.class(),
+                    FailureClass::NotFound | FailureClass::Conflict | FailureClass::Failed
+                ) =>
+            {
                 if let Some(earlier) = failed.replace(failure) {
                     notice(&earlier.to_string());
                 }
@@ -370,7 +377,11 @@ async fn put_content(args: PutArgs, path: &str, content: &[u8]) -> Result<()> {
     let expires_at = args.expires_in.map(time_after);
     let expires_at = expires_at.as_deref();
     let connection = Connection::of_store(&args.memory.store).await?;
-    let existing = if args.create_only { None } else { find(&connection, path, "basic").await? };
+    let existing = if args.create_only {
+        None
+    } else {
+        find_at(&not_saved(path), &connection, path, "basic", &MomentArgs::default()).await?
+    };
     match existing {
         Some(mut memory) => {
             if let Some(sha256) = args.if_sha256 {
@@ -387,6 +398,10 @@ fn hash_of(memory: &Value) -> &str {
     text_of(memory, "content_sha256")
 }
 
+fn not_saved(path: &str) -> String {
+    format!("{} was not saved", agent_path(path))
+}
+
 /// Creates a memory, or replaces the content of one that still has the hash of `replaced`.
 pub(super) async fn save(
     connection: &Connection,
@@ -395,7 +410,7 @@ pub(super) async fn save(
     replaced: Option<&Value>,
     expires_at: Option<&str>,
 ) -> Result<()> {
-    let failed = format!("{} was not saved", agent_path(path));
+    let failed = not_saved(path);
     let saved = match replaced {
         None => {
             let precondition = json!({"type": "not_exists"});
@@ -457,7 +472,11 @@ async fn rename(args: MvArgs) -> Result<()> {
         }
         None => rename_directory(&connection, &from, &to, &failed).await?,
     };
-    connection.printer.done(&moved, || format!("moved {} to {}\n", agent_path(&from), agent_path(&to)))
+    let is_there = from == to;
+    connection.printer.done(&moved, || match [&from, &to].map(|path| agent_path(path)) {
+        [from, _] if is_there => format!("unchanged: {from} has this path already\n"),
+        [from, to] => format!("moved {from} to {to}\n"),
+    })
 }
 
 /// Moves everything below a directory in one step, as the agents' command does.

@@ -52,6 +52,9 @@ async fn memory_is_written_read_moved_listed_and_deleted() {
     assert_eq!(person.ok("memory cat done/plan.md").await, "two\n");
     person.ends("memory cat /memories", 3, "`keepsake memory ls /memories` lists it").await;
     assert_eq!(person.ok("memory ls --deleted done -o jsonl").await, "");
+    let unchanged = "unchanged: /memories/a.md has this path already\n";
+    assert_eq!(person.ok("memory mv a.md a.md").await, unchanged);
+    person.ends("memory put ../x", 1, "/memories/../x was not saved: ").await;
 
     person.line_with("memory put offer.md --expires-in 30d", &[], "10 %\n").await.ok();
     let listed = person.ok("memory ls").await;
@@ -182,7 +185,7 @@ async fn history_is_shown_compared_and_restored() {
     let asked = person.run_in_terminal(&format!("memory redact {second}"), &[], 200, "n\n").await.stdout;
     says(&asked, &[&format!("{second}, of /memories/fact.md, permanently? [y/N]")]);
     person.ok(&format!("memory redact {second} --yes")).await;
-    person.ends(&format!("memory diff fact.md {second}"), 2, "was redacted").await;
+    person.ends(&format!("memory diff fact.md {second}"), 4, "was redacted").await;
     assert_eq!(person.ok(&format!("memory cat {short}")).await, "The office is in Oslo.\n");
     person.ok("memory rm fact.md -y").await;
     assert_eq!(person.ok("memory log -o jsonl").await.lines().count(), 4);
