@@ -94,7 +94,7 @@ pub(crate) struct ImportArgs {
 #[expect(clippy::struct_field_names, reason = "the names of the arguments")]
 pub(crate) struct FromArgs {
     /// The URL of the other server
-    #[arg(long, value_name = "URL", conflicts_with = "source", requires_all = ["from_api_key", "from_store"])]
+    #[arg(long, value_name = "URL", conflicts_with = "source", requires = "from_store")]
     from_url: Option<String>,
     /// An API key of the other server; prefer the variable, other users can see arguments
     #[arg(long, value_name = "KEY", env = "KEEPSAKE_FROM_API_KEY", hide_env_values = true)]

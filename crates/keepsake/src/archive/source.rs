@@ -234,7 +234,9 @@ pub(crate) fn placed<'a>(
 }
 
 async fn other_store(url: &str, args: &FromArgs) -> Result<StoreApi> {
-    let api_key = args.from_api_key.clone().unwrap_or_default();
+    let api_key = args.from_api_key.clone().ok_or_else(|| {
+        Failure::usage("--from-url needs an API key of the other server: set KEEPSAKE_FROM_API_KEY")
+    })?;
     let client = Client::of_compatible(url, &api_key.into())
         .map_err(|error| Failure::usage(format!("--from-{error}")))?
         .reading_for(Purpose::Backup);

@@ -106,4 +106,5 @@ async fn store_of_another_server_is_imported() {
     assert_eq!(run("--on-conflict replace", &other.reader).await.ok(), counts([0, 1, 1, 0, 0]));
     assert!(is_pinned("theirs/b/c.md").await);
     run("", "ks_live_wrong").await.ends(5, "");
+    person.ends(&from, 2, "set KEEPSAKE_FROM_API_KEY").await;
 }
