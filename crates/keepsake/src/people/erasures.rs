@@ -93,16 +93,33 @@ pub(crate) async fn run(command: ErasureCommand) -> Result<()> {
         ErasureCommand::List { connection, limit } => {
             let connection = Connection::open(&connection)?;
             let failed = "the erasures cannot be listed";
-            let erasures = connection.first(failed, &["erasures"], &[], limit).await?;
+            let mut erasures = connection.first(failed, &["erasures"], &[], limit).await?;
+            if connection.printer.is_table() {
+                erasures.iter_mut().for_each(put_words);
+            }
             connection.printer.first(&erasures, limit, &COLUMNS, "nothing was erased")
         }
         ErasureCommand::Show { connection, erasure } => {
             let connection = Connection::open(&connection)?;
             let id = ERASURE.find(&connection.client, &["erasures"], &[], &erasure).await?;
-            let erasure = connection.get("the erasure cannot be shown", &["erasures", &id], &[]).await?;
+            let mut erasure = connection.get("the erasure cannot be shown", &["erasures", &id], &[]).await?;
+            if connection.printer.is_table() {
+                put_words(&mut erasure);
+            }
             connection.printer.object(&erasure, &FIELDS)
         }
     }
+}
+
+/// Says in words what selected the memories.
+fn put_words(erasure: &mut Value) {
+    let words = match text_of(erasure, "selected_by") {
+        "memory_store" => "memory store",
+        "path_prefix" => "folder",
+        "store_metadata" => "metadata",
+        _ => return,
+    };
+    erasure["selected_by"] = words.into();
 }
 
 /// Asks, and waits until everything is erased.
