@@ -149,6 +149,11 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
              and `keepsake store restore` a memory store"
         )));
     }
+    // A file that cannot be restored leaves no new folder.
+    let is_new = !folder_of(database).exists();
+    if is_new {
+        refuse_unusable(file).await?;
+    }
     data_dir::make_private_folder(folder_of(database))?;
     // What a link names, so that the link stays.
     let database = &database.canonicalize().unwrap_or_else(|_| database.to_owned());
@@ -156,7 +161,20 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
     if file.canonicalize().ok().as_ref() == Some(database) {
         return Err(Failure::usage("FILE is the database itself: name a backup"));
     }
-    let contents = inspect(file).await?;
+    if !is_new {
+        refuse_unusable(file).await?;
+    }
+    let (made, copy, contents) = self::copy(file, database).await?;
+    data_dir::give_to_owner_of(database, &made).map_err(unwritable(database))?;
+    let kept = keep_aside(database).await?;
+    copy.persist(database).map_err(|error| unwritable(database)(error.error))?;
+    sync_folder_of(database).map_err(unwritable(database))?;
+    Ok((kept, contents))
+}
+
+/// Refuses a file that is no whole database, or one of another version.
+async fn refuse_unusable(file: &Path) -> Result<()> {
+    let (shown, contents) = (file.display(), inspect(file).await?);
     let (schema, newest) = (contents.schema_version, SqliteIndex::newest_schema());
     if schema > newest {
         return Err(Failure::conflict(format!(
@@ -167,12 +185,7 @@ async fn replace(database: &Path, file: &Path) -> Result<(Option<PathBuf>, FileC
         let text = format!("{shown} has the schema of another development state, which no release has");
         return Err(Failure::conflict(text));
     }
-    let (made, copy, contents) = self::copy(file, database).await?;
-    data_dir::give_to_owner_of(database, &made).map_err(unwritable(database))?;
-    let kept = keep_aside(database).await?;
-    copy.persist(database).map_err(|error| unwritable(database)(error.error))?;
-    sync_folder_of(database).map_err(unwritable(database))?;
-    Ok((kept, contents))
+    Ok(())
 }
 
 /// Copies a database into a temporary file beside `into`, and checks the copy.

@@ -51,6 +51,9 @@ async fn backup_of_a_serving_database_comes_back() {
         server.beside(&format!("restore {}", path(file))).await.ends(code, why);
         assert!(fs::read(deployment.sqlite_file()).unwrap() == database, "{file}");
     }
+    let new = path("new");
+    keepsake(&["restore", &path("text.db"), "--data-dir", &new]).await.ends(1, "is damaged, or no database");
+    assert!(!Path::new(&new).exists());
     // A log that an earlier database left is not written into the backup, nor into the restored database.
     let log = |file: &str| format!("{file}-wal");
     fs::write(log(&backup), "a log").unwrap();
