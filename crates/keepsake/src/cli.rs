@@ -82,6 +82,18 @@ pub(crate) struct StoreArgs {
     pub(crate) named: StoreNameArgs,
 }
 
+impl StoreArgs {
+    /// The arguments that lead another command to the same server, and to the store with this id.
+    pub(crate) fn repeated(&self, store_id: Option<&str>) -> String {
+        // The store that was named is not the one of another command by default.
+        let of_store = match (&self.named.store, store_id) {
+            (Some(_), Some(store_id)) => format!(" --store {store_id}"),
+            _ => String::new(),
+        };
+        of_store + &self.connection.server.repeated()
+    }
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct StoreNameArgs {
     /// The memory store: its id or its name

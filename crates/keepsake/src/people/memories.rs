@@ -522,12 +522,7 @@ async fn remove(args: RmArgs) -> Result<()> {
         memories => format!("Delete {} memories?", memories.len()),
     };
     confirm(&question, args.yes)?;
-    // The store that was named is not the one of the printed command by default.
-    let of_store = match (&args.store.named.store, &connection.store_id) {
-        (Some(_), Some(store_id)) => format!(" --store {store_id}"),
-        _ => String::new(),
-    };
-    let of_server = args.store.connection.server.repeated();
+    let place = args.store.repeated(connection.store_id.as_deref());
     let deletes_several = memories.len() > 1 && connection.printer.is_table();
     let changes = if deletes_several { OwnChanges::begin(&connection).await } else { None };
     let (mut has_deleted, mut ended) = (false, Ok(()));
@@ -542,7 +537,7 @@ async fn remove(args: RmArgs) -> Result<()> {
                     return format!("deleted {shown}\n");
                 }
                 let path = shell_word(&shown);
-                format!("deleted {shown}; undo: keepsake memory restore {path}{of_store}{of_server}\n")
+                format!("deleted {shown}; undo: keepsake memory restore {path}{place}\n")
             })
         });
         if ended.is_err() {
@@ -553,7 +548,7 @@ async fn remove(args: RmArgs) -> Result<()> {
     // A failure does not take back the deletions before it.
     if let Some(changes) = changes.filter(|_| has_deleted) {
         match changes.undo(&connection).await {
-            Some(undo) => print(&format!("undo: {undo}{of_store}{of_server}\n"))?,
+            Some(undo) => print(&format!("undo: {undo}{place}\n"))?,
             None => notice("`keepsake memory ls --deleted` lists what `keepsake memory restore` brings back"),
         }
     }

@@ -168,7 +168,8 @@ pub(crate) async fn run(args: UndoArgs) -> Result<()> {
     if let Some(key) = body["api_key_id"].as_str() {
         body["api_key_id"] = API_KEY.find(&connection.client, &["api_keys"], &[], key).await?.into();
     }
-    carry_out(&connection, "undo", body, &args.sure).await
+    let place = args.store.repeated(connection.store_id.as_deref());
+    carry_out(&connection, &place, "undo", body, &args.sure).await
 }
 
 pub(super) async fn restore(args: RestoreStoreArgs) -> Result<()> {
@@ -178,7 +179,9 @@ pub(super) async fn restore(args: RestoreStoreArgs) -> Result<()> {
         "path_prefix": args.under.as_deref().map(api_folder).transpose()?,
     }));
     let connection = Connection::of_store_named(&args.connection, Some(&args.store)).await?;
-    carry_out(&connection, "restore", body, &args.sure).await
+    let store_id = connection.store_id.as_deref().unwrap_or_default();
+    let place = format!(" --store {store_id}{}", args.connection.server.repeated());
+    carry_out(&connection, &place, "restore", body, &args.sure).await
 }
 
 /// Waits until the copy has ended.
@@ -240,8 +243,14 @@ async fn newest_seq(connection: &Connection) -> Option<String> {
     place.split('.').next().map(str::to_owned)
 }
 
-/// Shows the plan, asks, and makes it.
-async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &SureArgs) -> Result<()> {
+/// Shows the plan, asks, and makes it. `place` is the arguments that lead another command to the store.
+async fn carry_out(
+    connection: &Connection,
+    place: &str,
+    action: &str,
+    body: Value,
+    sure: &SureArgs,
+) -> Result<()> {
     let mut body = body;
     if sure.dry_run || !sure.yes {
         let mut dry = body.clone();
@@ -269,6 +278,7 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
             body["until_seq"] = plan["seq"].clone();
         }
     }
+    let changes = if connection.printer.is_table() { OwnChanges::begin(connection).await } else { None };
     let answer = connection.client.post(&connection.path(&[action]), &body).await;
     let mut done: Value = answer.map_err(|error| {
         let is_refused = error.status().is_some_and(|status| status.is_client_error());
@@ -301,7 +311,14 @@ async fn carry_out(connection: &Connection, action: &str, body: Value, sure: &Su
             show_items(connection, skipped, sure.ids).await?;
         }
     }
-    connection.printer.done(&done, || format!("{}\n", in_words(&done)))
+    connection.printer.done(&done, || format!("{}\n", in_words(&done)))?;
+    if made(&done) > 0
+        && let Some(changes) = changes
+        && let Some(undo) = changes.undo(connection).await
+    {
+        notice(&format!("undo: {undo}{place}"));
+    }
+    Ok(())
 }
 
 /// Fails if a plan would be refused.

@@ -236,7 +236,9 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     let plan = person.ok("undo --key tests --after-seq 2 --dry-run").await;
     says(&plan, &["restored", "recreated", "/memories/b.md"]);
     assert_eq!(person.ok("undo --after-seq 2 --under c --yes").await, "there is nothing to take back\n");
-    assert_eq!(person.ok("undo --since 1h --after-seq 2 --yes").await, "restored 1, recreated 1\n");
+    let undone = person.line("undo --since 1h --after-seq 2 --yes").await;
+    undone.ends(0, "undo: keepsake undo --key apikey_");
+    assert_eq!(undone.stdout, "restored 1, recreated 1\n");
     assert_eq!(person.ok("memory cat a.md").await, "one\n");
     assert_eq!(person.ok("memory cat b.md").await, "two\n");
     let forked = person.json("store fork notes copy --at-seq 3 -o json").await;
