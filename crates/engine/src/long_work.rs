@@ -49,9 +49,10 @@ pub(crate) fn begin_work<F: Future<Output = ()> + Send + 'static>(
 pub(crate) fn ends_work(error: &EngineError) -> bool {
     match error {
         EngineError::Refused(refused) => !matches!(refused, Refused::Contended),
-        EngineError::NotFound(_) | EngineError::Invalid { .. } | EngineError::Conflict(_) => true,
-        // An answer of `commit_batch` is no row: the commit may be made, and another attempt finds its record.
-        EngineError::Index(IndexError::Corrupt { table, .. }) => *table != "commit_batch",
+        EngineError::NotFound(_)
+        | EngineError::Invalid { .. }
+        | EngineError::Conflict(_)
+        | EngineError::Index(IndexError::Corrupt { .. }) => true,
         _ => false,
     }
 }

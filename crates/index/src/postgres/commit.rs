@@ -133,8 +133,9 @@ fn outcome_of(answer: Value) -> CommitResult {
     serde_json::from_value(answer).map(Some).map_err(|_| unknown_outcome())
 }
 
-const fn unknown_outcome() -> IndexError {
-    IndexError::Corrupt { table: "commit_batch", what: "an unknown outcome" }
+/// The commit may be made: another attempt finds its record.
+fn unknown_outcome() -> IndexError {
+    IndexError::OutcomeUnknown(sqlx::Error::Protocol("an unknown outcome of `commit_batch`".to_owned()))
 }
 
 pub(crate) async fn commit_changes(
