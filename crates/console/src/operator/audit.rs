@@ -42,6 +42,15 @@ fn actions_of_operator() -> Vec<ActionChoice> {
     of_tenants.into_iter().chain(OperatorActions::ALL.map(|kind| (kind.name(), kind.words()))).collect()
 }
 
+/// The action in words. A job that was run by hand is the object, and is left out here.
+fn action_of(entry: &AuditEntry) -> String {
+    let words = action_words(&entry.action);
+    match job_of_action(&entry.action) {
+        Some(job) => words.replacen(&format!(" {job}"), "", 1),
+        None => words,
+    }
+}
+
 #[derive(Template)]
 #[template(path = "operator/audit.html")]
 struct AuditPage {
@@ -73,15 +82,6 @@ impl AuditPage {
             Auditor::Operator => Markup::text("the operator"),
             Auditor::OperatorCli => Markup::text("the operator, by a command"),
             Auditor::Job => Markup::text("a job"),
-        }
-    }
-
-    /// The action in words. A job that was run by hand is the object, and is left out here.
-    fn action_of(&self, entry: &AuditEntry) -> String {
-        let words = action_words(&entry.action);
-        match job_of_action(&entry.action) {
-            Some(job) => words.replacen(&format!(" {job}"), "", 1),
-            None => words,
         }
     }
 
