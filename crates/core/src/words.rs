@@ -8,7 +8,7 @@ const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 /// A number of bytes with a unit: `5 B`, `1.5 KiB`, `100 KiB`.
 pub fn bytes(bytes: u64) -> String {
     if bytes < 1024 {
-        return format!("{bytes} B");
+        return format!("{} B", count(bytes));
     }
     let mut power = 1;
     while power < UNITS.len() && bytes >> (10 * (power + 1)) > 0 {
@@ -179,7 +179,7 @@ mod tests {
     #[test]
     fn numbers_have_units() {
         for (shown, text) in [
-            (bytes(1_023), "1023 B"),
+            (bytes(1_023), "1,023 B"),
             (bytes(1_536), "1.5 KiB"),
             (bytes(u64::MAX), "16 EiB"),
             (count(1_234_567), "1,234,567"),
