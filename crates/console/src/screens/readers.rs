@@ -46,7 +46,8 @@ pub(super) async fn seen_by(
     let Some(since) = counts.since else {
         return Ok(Markup::text("no reader is recorded; the last half minute may be missing"));
     };
-    let named = [(counts.sessions, "session"), (counts.others, "other reader")];
+    let others = if counts.sessions > 0 { "other reader" } else { "reader" };
+    let named = [(counts.sessions, "session"), (counts.others, others)];
     let named = named.into_iter().filter(|(number, _)| *number > 0);
     let named: Vec<_> = named.map(|(number, name)| words::counted(number, name)).collect();
     let least = if counts.are_least { "at least " } else { "" };
