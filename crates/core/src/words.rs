@@ -17,7 +17,8 @@ pub fn bytes(bytes: u64) -> String {
     // At most two digits after the point, without floating point.
     let unit = 1_u128 << (10 * power);
     let hundredths = (u128::from(bytes) * 100 + unit / 2) / unit;
-    let digits = format!("{}.{:02}", hundredths / 100, hundredths % 100);
+    let whole = u64::try_from(hundredths / 100).unwrap_or(u64::MAX);
+    let digits = format!("{}.{:02}", count(whole), hundredths % 100);
     format!("{} {}", digits.trim_end_matches('0').trim_end_matches('.'), UNITS[power - 1])
 }
 
