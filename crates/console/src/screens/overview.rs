@@ -131,7 +131,7 @@ fn other_reads(report: &DailyUseReport) -> String {
     let named = others.filter_map(|surface| {
         let of_surface = report.data.iter().filter(|day| day.surface == surface);
         let reads: u64 = of_surface.map(|day| day.reads).sum();
-        (reads > 0).then(|| format!("{} {}", name_of(surface), words::count(reads)))
+        (reads > 0).then(|| format!("{}\u{a0}{}", name_of(surface), words::count(reads)))
     });
     named.collect::<Vec<_>>().join(", ")
 }
