@@ -268,7 +268,7 @@ test('the store of a past day leads back to now', async () => {
   await makeMemory(store, '/fact.md', 'The sky is blue.\n');
   await signedIn(browser, {}, async (page) => {
     await page.goto(store.href);
-    await page.getByLabel('As it was at the end of').fill('2026-01-31');
+    await page.getByLabel('As it was at the end of the day').fill('2026-01-31');
     await press(page, 'Look at the past');
     await page.getByText('This is the past.').waitFor();
     await page.getByRole('heading', { name: 'Nothing was here' }).waitFor();
