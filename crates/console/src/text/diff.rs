@@ -260,6 +260,10 @@ mod tests {
         let diff = Diff::of("the <b>old</b> word is here\n", "the <b>new</b> word is here\n");
         let new = diff.hunks[0].rows[0].new.as_ref().unwrap().text.as_str();
         assert!(new.contains("<mark>") && !new.contains("<b>"), "{new}");
+        // So are those of a script without spaces.
+        let diff = Diff::of("客户在三十天内可以退款。\n", "客户在四十天内可以退款。\n");
+        let new = diff.hunks[0].rows[0].new.as_ref().unwrap().text.as_str();
+        assert!(new.contains("<mark>四</mark>十"), "{new}");
         // One line replaces many, and many replace one.
         let (one, many) = ("alpha beta gamma\n", "alpha beta\nred\ngreen\nblue\npink\ngamma\n");
         for (old, new) in [(one, many), (many, one)] {
