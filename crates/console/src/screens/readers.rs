@@ -52,7 +52,7 @@ pub(super) async fn seen_by(
     let named: Vec<_> = named.map(|(number, name)| words::counted(number, name)).collect();
     let least = if counts.are_least { "at least " } else { "" };
     let named = Markup::text(&named.join(" and "));
-    Ok(Markup::trusted(format!("{least}{named} since {}", frame.time(since))))
+    Ok(Markup::trusted(format!("{least}{named}, first {}", frame.time(since))))
 }
 
 /// The session in which another reader was. A session that read by itself is the reader.
