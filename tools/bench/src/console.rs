@@ -148,7 +148,7 @@ pub(super) async fn measure(args: &BenchArgs) -> Result<ConsoleFinding, Failure>
     product.run(&["migrate"]).await?;
     let name = format!("bench {} console", run_name());
     let tenant = provision::tenant(&product, &name, &LIMITS).await?;
-    let (mut server, address) = product.serve().await?;
+    let (server, address) = product.serve().await?;
     let store = tenant.store(address).await?;
     let mut caller = Caller::open(address, &store).await?;
     say(&format!("making {MEMORIES} memories"));
