@@ -113,7 +113,7 @@ impl From<Missing> for Status {
 /// The embedded model of a folder. It may be installed, replaced or removed meanwhile: each call that takes a time
 /// looks at the folder again if the last look is [`LOOK_INTERVAL`] ago.
 ///
-/// Calls that take a time block: 10 to 15 ms per KiB of text, and 0.1 s when a model is opened.
+/// Calls that take a time block: about 10 ms per KiB of text, and 0.1 s when a model is opened.
 #[derive(Debug)]
 pub struct EmbeddedModel {
     folder: ModelFolder,

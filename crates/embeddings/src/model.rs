@@ -94,7 +94,7 @@ impl Model {
     /// The vectors of texts, in their order; of each text at most [`MAX_TEXT_BYTES`] and [`MAX_TOKENS`] count. A vector does
     /// not depend on the texts beside it.
     ///
-    /// Blocks for 10 to 15 ms per KiB of text. Fails if the file cannot be read any more.
+    /// Blocks for about 10 ms per KiB of text. Fails if the file cannot be read any more.
     pub fn embed<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Vec<f32>>, ModelError> {
         let mut vectors = Vec::with_capacity(texts.len());
         for texts in texts.chunks(TEXTS_AT_ONCE) {
