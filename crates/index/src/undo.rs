@@ -114,7 +114,7 @@ pub enum PastState {
     Version(Box<Version>),
     /// The content was redacted, or removed with old versions.
     Gone,
-    /// Other changes followed the selected ones.
+    /// Other changes followed the selected ones, and the memory is not in its earlier state.
     ChangedLater,
 }
 
@@ -146,8 +146,14 @@ impl FromRow for UndoneMemory {
     }
 }
 
-/// A memory, and the version whose state comes back, which is not read yet.
-type MemoryToUndo = (UndoneMemory, Option<i64>);
+/// A memory whose earlier state is not read yet.
+struct MemoryToUndo {
+    memory: UndoneMemory,
+    /// The sequence number of the version whose state comes back; `None`: the memory did not exist.
+    to: Option<i64>,
+    /// Whether other changes followed the undone ones.
+    is_changed_later: bool,
+}
 
 /// The live memories at paths, and the numbers of files in directories.
 type Holders = (HashMap<MemoryPath, MemoryId>, HashMap<DirPath, u64>);
@@ -217,14 +223,14 @@ impl Reader<'_> {
             },
             UndoSource::Plan(planned) => self.planned(planned).await?,
         };
-        let seqs: Vec<_> = found.iter().filter_map(|(_, to)| *to).collect();
+        let seqs: Vec<_> = found.iter().filter_map(|undone| undone.to).collect();
         let mut versions = self.versions(&seqs).await?;
-        let memories = found.into_iter().map(|(memory, to)| match to {
-            Some(seq) => {
-                let then = versions.remove(&seq).map_or(PastState::Gone, PastState::of);
-                UndoneMemory { then, ..memory }
-            }
-            None => memory,
+        let memories = found.into_iter().map(|MemoryToUndo { memory, to, is_changed_later }| {
+            let then = to.map_or(PastState::Nothing, |seq| {
+                versions.remove(&seq).map_or(PastState::Gone, PastState::of)
+            });
+            let is_kept = is_changed_later && !then.is_that_of(memory.live.as_ref());
+            UndoneMemory { then: if is_kept { PastState::ChangedLater } else { then }, ..memory }
         });
         let memories: Vec<_> = memories.collect();
         let (occupied, directories) = self.places(&memories).await?;
@@ -333,7 +339,7 @@ impl Reader<'_> {
                 first = version;
             }
             let memory = UndoneMemory { undoes: first.version_id, began: first.seq, ..memory };
-            memories.push(memory.going_back_to(first.prev_seq, is_changed_later));
+            memories.push(MemoryToUndo { memory, to: first.prev_seq, is_changed_later });
         }
         Ok(memories)
     }
@@ -346,7 +352,7 @@ impl Reader<'_> {
             let planned = by_memory.get(&memory.memory_id)?;
             let is_changed_later = memory.from != planned.from;
             let memory = UndoneMemory { undoes: planned.undoes, ..memory };
-            Some(memory.going_back_to(planned.to, is_changed_later))
+            Some(MemoryToUndo { memory, to: planned.to, is_changed_later })
         });
         Ok(memories.collect())
     }
@@ -411,15 +417,21 @@ impl PastState {
         }
         Self::Version(Box::new(version))
     }
+
+    /// Whether a memory with this head, or a deleted one, is in this state.
+    fn is_that_of(&self, live: Option<&Head>) -> bool {
+        match (self, live) {
+            (Self::Nothing, None) => true,
+            (Self::Version(version), Some(head)) => {
+                version.path.as_ref() == Some(&head.path)
+                    && version.content.is_some_and(|content| content.sha256 == head.content.sha256)
+            }
+            (Self::Nothing | Self::Version(_) | Self::Gone | Self::ChangedLater, _) => false,
+        }
+    }
 }
 
 impl UndoneMemory {
-    /// `to` is the sequence number of the version whose state comes back; `None`: the memory did not
-    /// exist. If the memory has later changes than the undone ones, it is not changed.
-    fn going_back_to(self, to: Option<i64>, is_changed_later: bool) -> MemoryToUndo {
-        if is_changed_later { (Self { then: PastState::ChangedLater, ..self }, None) } else { (self, to) }
-    }
-
     /// The path that comes back, unless the memory has it.
     pub fn moves_to(&self) -> Option<&MemoryPath> {
         let PastState::Version(version) = &self.then else {

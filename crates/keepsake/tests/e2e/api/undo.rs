@@ -18,7 +18,7 @@ const SESSION: usize = 3;
 /// Path and content of a memory by its id.
 type Tree = BTreeMap<String, (String, String)>;
 
-/// The state that comes back of each memory with selected changes; `Err`: it was changed later.
+/// The state that comes back of each memory with selected changes; `Err`: it was changed later, to another state.
 type Wanted = BTreeMap<String, Result<Option<(String, String)>, ()>>;
 
 /// A version: who made it, and the memory after it.
@@ -58,14 +58,13 @@ impl Model {
             let before = |place: usize| place.checked_sub(1).map(|it| &changes[it]);
             let selected = |place: usize| is_selected(&changes[place], before(place));
             let Some(mut first) = (0..changes.len()).rfind(|place| selected(*place)) else { continue };
-            if first + 1 < changes.len() && !overwrite {
-                found.insert(id.clone(), Err(()));
-                continue;
-            }
+            let is_changed_later = first + 1 < changes.len() && !overwrite;
             while first > 0 && selected(first - 1) {
                 first -= 1;
             }
-            found.insert(id.clone(), Ok(before(first).and_then(|before| before.after.clone())));
+            let then = before(first).and_then(|before| before.after.clone());
+            let is_as_before = changes.last().is_some_and(|last| last.after == then);
+            found.insert(id.clone(), if is_changed_later && !is_as_before { Err(()) } else { Ok(then) });
         }
         found
     }
