@@ -119,6 +119,9 @@ impl Database {
 
     /// Rows as JSON parameters, one for each statement: one for all rows or, on a distributed
     /// database, one for the rows of each tenant, in the order of the tenants.
+    ///
+    /// The parts of all tenants are in memory at once, so callers pass bounded batches: at most 1000 rows, or a row
+    /// for each store or session that this server watches.
     pub(crate) fn json_parts<T>(
         &self,
         rows: impl IntoIterator<Item = T>,
