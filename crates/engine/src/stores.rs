@@ -88,7 +88,7 @@ impl Stores {
     #[tracing::instrument(name = "engine.store", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn get(&self, principal: &Principal, store_id: StoreId) -> Result<Store, EngineError> {
         principal.require_outside_session(Scope::MemoryRead, store_id)?;
-        self.find(principal.tenant_id, store_id).await
+        Ok(shown_to(principal, self.find(principal.tenant_id, store_id).await?))
     }
 
     pub(crate) async fn find(&self, tenant_id: TenantId, store_id: StoreId) -> Result<Store, EngineError> {
@@ -118,6 +118,7 @@ impl Stores {
             limit: limit + 1,
         };
         let items = self.context.index.stores.list(principal.tenant_id, &listing).await?;
+        let items: Vec<_> = items.into_iter().map(|store| shown_to(principal, store)).collect();
         cursors.page(identity, items, limit, |store| (store.created_at, store.store_id)).await
     }
 
@@ -150,12 +151,11 @@ impl Stores {
         let audited = self.context.audited_by(principal);
         let change = edit.check(audited.at)?;
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
-        self.context
-            .run_to_end(async move {
-                let (stores, call) = (&context.index.stores, idempotency.as_ref());
-                context.counted(stores.update(tenant_id, store_id, &change, call, &audited).await)
-            })
-            .await
+        let updated = self.context.run_to_end(async move {
+            let (stores, call) = (&context.index.stores, idempotency.as_ref());
+            context.counted(stores.update(tenant_id, store_id, &change, call, &audited).await)
+        });
+        Ok(shown_to(principal, updated.await?))
     }
 
     /// An archived store accepts no new content. This cannot be undone. Idempotent.
@@ -164,9 +164,10 @@ impl Stores {
         principal.require_in(Scope::StoresAdmin, store_id)?;
         let (context, tenant_id) = (Arc::clone(&self.context), principal.tenant_id);
         let audited = self.context.audited_by(principal);
-        self.context
-            .run_to_end(async move { Ok(context.index.stores.archive(tenant_id, store_id, &audited).await?) })
-            .await
+        let archived = self.context.run_to_end(async move {
+            Ok(context.index.stores.archive(tenant_id, store_id, &audited).await?)
+        });
+        Ok(shown_to(principal, archived.await?))
     }
 
     /// Deletes a store, which is invisible to every reader at once. After a failure of
@@ -192,4 +193,11 @@ impl Stores {
         self.find(principal.tenant_id, store_id).await?;
         Ok(())
     }
+}
+
+/// A store without the one whose content it got, if the credential may not see that one.
+fn shown_to(principal: &Principal, mut store: Store) -> Store {
+    let is_seen = |origin: &StoreOrigin| principal.require_store(origin.memory_store_id).is_ok();
+    store.forked_from = store.forked_from.filter(is_seen);
+    store
 }

@@ -92,7 +92,7 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
     };
     let origin_store = match &store.forked_from {
         Some(origin) => {
-            // It may be deleted, or be one that the credential may not see.
+            // It may be deleted.
             let found = caller.engine.stores.get(principal, origin.memory_store_id).await.ok();
             let name = found.as_ref().map(|found| found.name.as_str());
             Some(markup::store_named(origin.memory_store_id, name))

@@ -131,7 +131,7 @@ pub struct Store {
     /// How sensitive data in written content is handled.
     #[serde(rename = "sensitive_data_policy")]
     pub policy: SensitiveDataPolicy,
-    /// Only there if the store was made with the content of another one.
+    /// Only there if the store was made with the content of another one, and the credential may see that one.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(required = false)]
     pub forked_from: Option<StoreOrigin>,

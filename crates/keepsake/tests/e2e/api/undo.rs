@@ -480,6 +480,17 @@ pub(super) async fn fork_gets_the_memories_of_a_point(place: Place) {
     assert_eq!(*origin, json!({"memory_store_id": store.id, "seq": 120, "status": "done", "skipped": 0}));
     assert_eq!(texts(&fork).await, expected);
     assert!(store.object().await["forked_from"].is_null());
+    // A key that may not see the source does not see its id either.
+    let scopes = ["memory:read", "memory:write", "stores:admin"];
+    let of_fork = json!({"name": "of the fork", "scopes": scopes, "memory_store_ids": [fork.id]});
+    let key = ok(&place.client.post("/v1/api_keys", &of_fork).await);
+    let bound = place.client.with_key(text(&key["api_key"]));
+    let mut seen = bound.all(&format!("{STORES}?limit=9")).await;
+    seen.push(ok(&bound.get(&fork.path).await));
+    seen.push(ok(&patch(&bound, &fork.path, &json!({"name": "its own"})).await));
+    for object in seen {
+        assert!(object["forked_from"].is_null(), "{object}");
+    }
     // No request made these versions. The list of readers comes after a flush of the counts.
     ok(&place.client.get(&format!("{}/readers", fork.path)).await);
     let daily = format!("/v1/usage/daily?memory_store_id={}", fork.id);
