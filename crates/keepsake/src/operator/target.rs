@@ -217,6 +217,20 @@ impl OperatorApi {
         }
     }
 
+    /// The id of another tenant with the name of this one. One that is being deleted leaves its name.
+    pub(super) async fn namesake(&self, tenant: &Value) -> Result<Option<String>> {
+        let mut namesake = None;
+        self.search(&["tenants"], |other| {
+            let is_other = other["name"] == tenant["name"] && other["id"] != tenant["id"];
+            if is_other && other["status"] != "deleting" {
+                namesake = Some(text_of(other, "id").to_owned());
+            }
+            namesake.is_some()
+        })
+        .await?;
+        Ok(namesake)
+    }
+
     /// The id of the only live API key of a tenant with this name, or of the only one whose id begins so. A whole
     /// id is taken as it is.
     async fn find_key(&self, tenant: &str, given: &str) -> Result<String> {

@@ -11,7 +11,7 @@ use super::target::{OperatorApi, call, list, show, with_api};
 use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given, require_change};
 use crate::names::Names;
 use crate::output::{
-    Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, print, printable,
+    Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, notice, print, printable,
     require_terminal, text_of,
 };
 
@@ -206,7 +206,7 @@ pub(crate) async fn run(command: TenantCommand) -> Result<()> {
             let path = ["tenants", &args.tenant];
             show(args.target, "the tenant cannot be shown", &path, &FIELDS).await
         }
-        TenantCommand::Create(args) => create(args).await,
+        TenantCommand::Create(args) => Box::pin(create(args)).await,
         TenantCommand::Update(args) => update(args).await,
         TenantCommand::Suspend(args) => change(args, "suspend", "suspended").await,
         TenantCommand::Resume(args) => change(args, "resume", "resumed").await,
@@ -227,9 +227,18 @@ async fn create(args: CreateTenantArgs) -> Result<()> {
         "limits": limits(args.limits),
     });
     args.search_mode.set_in(&mut body);
-    let failed = "the tenant was not created";
+    let (failed, target) = ("the tenant was not created", args.target.clone());
     let (printer, made) = call(args.target, failed, Method::POST, &["tenants"], &[], Some(body)).await?;
-    printer.done(&made, || format!("created the tenant {}\n", text_of(&made, "id")))
+    printer.done(&made, || format!("created the tenant {}\n", text_of(&made, "id")))?;
+    // Scripts, which may make many tenants, go by ids.
+    if printer.is_table() {
+        let search = async |api: &OperatorApi| api.namesake(&made).await;
+        // The tenant is made, also if the others cannot be listed.
+        if let Ok(Some(id)) = with_api(target, "the tenants cannot be listed", search).await {
+            notice(&format!("another tenant has this name: {id}; commands then need an id instead"));
+        }
+    }
+    Ok(())
 }
 
 async fn update(args: UpdateTenantArgs) -> Result<()> {

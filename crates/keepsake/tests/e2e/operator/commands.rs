@@ -106,6 +106,8 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
         format!("operator tenant.delete {other_id}"),
     ];
     assert_eq!(sides.operator.audit("/admin/v1/audit").await, BTreeSet::from(audited));
+    let twin = format!("another tenant has this name: {}", text(&again["id"]));
+    sides.beside("tenant create --name two").await.ends(0, &twin);
 
     let named = sides.beside(&format!("tenant audit {id}")).await.ok();
     says(
