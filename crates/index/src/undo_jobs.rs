@@ -14,8 +14,19 @@ use crate::model::Idempotency;
 use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
 
-const HAS_OPEN: &str = "SELECT EXISTS (SELECT 1 FROM memory_undo \
-    WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NULL AND NOT is_cancelled)";
+/// Whether an undo is under way, or 10 that were cancelled have not ended: their plans count towards no quota.
+const IS_BUSY: &str = "SELECT count(*) FILTER (WHERE NOT is_cancelled) > 0 OR count(*) >= 10 FROM memory_undo \
+    WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NULL";
+
+/// Removes all reports of a store but the last 20, for the same reason.
+const DROP_REPORTS: [&str; 2] = [
+    "DELETE FROM memory_undo_part WHERE tenant_id = $1 AND store_id = $2 AND undo_id IN ( \
+        SELECT undo_id FROM memory_undo WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NOT NULL \
+        ORDER BY ended_at DESC, undo_id LIMIT 1000 OFFSET 20)",
+    "DELETE FROM memory_undo WHERE tenant_id = $1 AND store_id = $2 AND undo_id IN ( \
+        SELECT undo_id FROM memory_undo WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NOT NULL \
+        ORDER BY ended_at DESC, undo_id LIMIT 1000 OFFSET 20)",
+];
 
 const INSERT: &str = "INSERT INTO memory_undo (tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until, is_cancelled) \
     VALUES ($1, $2, $3, $4, $5, $6, $7, false)";
@@ -141,7 +152,8 @@ impl Bind<'_> for UndoKey {
 
 impl UndoJobs {
     /// Records an undo with its plan; returns the id of the undo that this call recorded, or the
-    /// same call earlier. `None`: another undo of the store is under way.
+    /// same call earlier. `None`: another undo of the store is under way. Keeps the reports of the last 20 undos that
+    /// have ended.
     pub async fn create(
         &self,
         tenant_id: TenantId,
@@ -158,8 +170,11 @@ impl UndoJobs {
         if found.is_archived {
             return Err(Refused::Archived.into());
         }
-        if tx.query(HAS_OPEN).bind(store).scalar::<bool>().await? {
+        if tx.query(IS_BUSY).bind(store).scalar::<bool>().await? {
             return Ok(None);
+        }
+        for text in DROP_REPORTS {
+            tx.query(text).bind(store).execute().await?;
         }
         let (kind, id) = undo.actor.as_ref().map(|actor| (actor.kind(), actor.id())).unzip();
         let query = tx.query(INSERT).bind(store).bind((undo.undo_id, kind, id));

@@ -232,6 +232,29 @@ pub(crate) async fn worker_whose_copy_or_undo_was_taken_over_records_nothing(pla
     assert!(cancelled.is_cancelled && parts[0].is_done);
 }
 
+pub(crate) async fn undos_of_a_store_are_bounded(place: Place) {
+    let (tenant_id, store_id, undos) = (place.tenant_id, place.store_id, &place.index.undo_jobs);
+    let id = |number: u32| MemoryUndoId::from_uuid(Uuid::from_u128(number.into()));
+    let key = |number| UndoKey { tenant_id, store_id, undo_id: id(number) };
+    let begins = async |number: u32| {
+        let parts = vec![UndoPart { is_done: false, counts: BTreeMap::new(), steps: "[]".to_owned() }];
+        let undo_id = id(number);
+        let undo = NewUndo { undo_id, store_id, actor: None, created_at: NOW, lease_until: NOW, parts };
+        undos.create(tenant_id, &undo, None).await.unwrap().is_some()
+    };
+    for number in 1..=22 {
+        assert!(begins(number).await);
+        assert!(!begins(100).await, "one is under way");
+        undos.end(key(number), after_seconds(number.into()), None, NOW).await.unwrap();
+    }
+    assert_eq!((undos.find(key(1)).await.unwrap(), undos.steps(key(1), 0).await.unwrap()), (None, None));
+    assert!(undos.find(key(2)).await.unwrap().is_some());
+    for number in 23..=32 {
+        assert!(begins(number).await && undos.cancel(key(number)).await.unwrap());
+    }
+    assert!(!begins(100).await, "10 have not ended");
+}
+
 pub(crate) async fn one_of_many_claims_of_a_slot_wins(place: Place) {
     let lease = Lease { index: &place.index, job: "sweep" };
     for round in 0..4_i64 {

@@ -92,6 +92,7 @@ hold_on_both_databases! {
     jobs: [
         late_flushes_move_nothing_back,
         worker_whose_copy_or_undo_was_taken_over_records_nothing,
+        undos_of_a_store_are_bounded,
         concurrent_flushes_are_all_stored,
         lease_has_one_owner_until_it_ends,
         one_of_many_claims_of_a_slot_wins,
