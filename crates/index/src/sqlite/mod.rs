@@ -58,6 +58,10 @@ const CHECKPOINT_PAGES: &str = "4096";
 /// The size to which SQLite cuts the log after copying it; a long read makes the log
 /// grow.
 const MAX_LOG_BYTES: &str = "67108864";
+/// How long a statement waits for a lock of the file.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long all writers wait for reads that use the log, when it is emptied.
+const READS_TIMEOUT: Duration = Duration::from_millis(50);
 
 #[derive(Debug, Clone)]
 pub struct SqliteIndex {
@@ -85,6 +89,15 @@ impl LogCopier {
         };
         sqlx::query("PRAGMA wal_checkpoint(PASSIVE)").execute(connection).await?;
         Ok(())
+    }
+
+    /// After a failure, the next copy uses a new connection. A commit copies the log when it is
+    /// long enough.
+    async fn copy_or_reconnect(&mut self) {
+        if let Err(error) = self.copy().await {
+            self.connection = None;
+            tracing::debug!(error = %error, "index.sqlite: could not copy the write-ahead log");
+        }
     }
 }
 
@@ -223,7 +236,7 @@ impl SqliteIndex {
             .journal_mode(SqliteJournalMode::Wal)
             // An acknowledged commit survives a power failure.
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(Duration::from_secs(5))
+            .busy_timeout(LOCK_TIMEOUT)
             // Deleted content is overwritten, so that an erasure also erases the file's
             // content.
             .pragma("secure_delete", "ON")
@@ -349,21 +362,17 @@ impl SqliteIndex {
     /// pages all over the file; without this, the next commit would copy them while others
     /// wait for the write connection.
     pub(crate) async fn copy_log(&self) {
-        let mut copier = self.log_copier.lock().await;
-        if let Err(error) = copier.copy().await {
-            // A commit copies the log when it is long enough.
-            copier.connection = None;
-            tracing::debug!(error = %error, "index.sqlite: could not copy the write-ahead log");
-        }
+        self.log_copier.lock().await.copy_or_reconnect().await;
     }
 
-    /// Empties the write-ahead log; `false`: a reader prevents it now.
+    /// Empties the write-ahead log; `false`: a read prevents it now.
     pub(crate) async fn truncate_log(&self) -> Result<bool, IndexError> {
-        // SQLite does not wait for another checkpoint.
-        let _copier = self.log_copier.lock().await;
+        // Almost everything is copied beside other calls, which wait only for the rest. SQLite does
+        // not wait for another checkpoint.
+        let mut copier = self.log_copier.lock().await;
+        copier.copy_or_reconnect().await;
         let mut writer = self.writer.lock().await;
-        let is_busy: bool =
-            sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(writer.idle().await).await?;
+        let is_busy = empty_log(writer.idle().await).await?;
         writer.has_removed &= is_busy;
         Ok(!is_busy)
     }
@@ -426,6 +435,20 @@ impl SqliteIndex {
         }
         Ok(())
     }
+}
+
+/// Empties the write-ahead log on the write connection; `true`: a read that lasts longer than
+/// [`READS_TIMEOUT`] prevents it.
+async fn empty_log(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
+    set_lock_timeout(connection, READS_TIMEOUT).await?;
+    let is_busy = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut *connection).await;
+    set_lock_timeout(connection, LOCK_TIMEOUT).await?;
+    is_busy
+}
+
+async fn set_lock_timeout(connection: &mut SqliteConnection, timeout: Duration) -> sqlx::Result<()> {
+    let pragma = AssertSqlSafe(format!("PRAGMA busy_timeout = {}", timeout.as_millis()));
+    sqlx::query(pragma).execute(connection).await.map(drop)
 }
 
 fn parse(url: &str) -> Result<SqliteConnectOptions, IndexError> {

@@ -128,6 +128,20 @@ async fn abandoned_reads_hold_no_snapshot() {
 }
 
 #[tokio::test]
+async fn long_read_delays_the_emptying_of_the_log_and_no_writer() {
+    let (index, raw, _folder) = sqlite_index().await;
+    let place = Place::on(index.into(), Raw::Sqlite(raw.clone())).await;
+    place.create("/before", 1).await;
+    let mut read = raw.begin().await.unwrap();
+    sqlx::query("SELECT 1 FROM memory").execute(&mut *read).await.unwrap();
+    place.create("/meanwhile", 1).await;
+    let emptied = timeout(Duration::from_secs(2), place.index.erasures.empty_log()).await;
+    assert!(!emptied.expect("writers wait for the read").unwrap());
+    read.rollback().await.unwrap();
+    assert!(place.index.erasures.empty_log().await.unwrap());
+}
+
+#[tokio::test]
 async fn look_ups_are_known_until_a_commit_changes_them() {
     let (place, index, _folder) = Place::on_sqlite().await;
     let steps = count_steps(&index, 1).await;
