@@ -113,7 +113,7 @@ test('a tenant is found, its limits are changed and taken back, and it is suspen
     assert.equal(await page.locator('table.list tbody tr').count(), 1);
     await follow(page, tenant.name);
     await page.getByRole('heading', { level: 1, name: `${tenant.name} active` }).waitFor();
-    await page.getByText('Show as table').first().waitFor();
+    await page.getByText('None in these 30 days.').first().waitFor();
     assert.match(await page.getByRole('row', { name: /^Stores/ }).innerText(), /\b0\b.*\b7\b/s);
 
     await follow(page, 'Limits');

@@ -76,7 +76,7 @@ async fn operator_pages_show_a_tenant_and_forms_need_their_token() {
         (&format!("/console/tenants?name={}&status=active", tenant.id), base.as_str()),
         (&format!("{base}/keys/new"), &tenant.store_id.to_string()),
         ("/console/audit?action=job", "No entry fits the filter"),
-        (&base, "Show as table"),
+        (&base, "None in these 30 days."),
         (&format!("{base}/keys"), &key),
         (&format!("{base}/audit?action=api_key.create"), &key),
         (&format!("{base}/audit?object=notes"), "<bdi>notes</bdi> <span class=\"id\">"),
