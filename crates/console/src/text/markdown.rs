@@ -21,6 +21,8 @@ const MAX_HTML_BYTES: usize = 120 << 10;
 /// Texts with deeper nested elements are not rendered: an HTML parser passes over all open elements
 /// for each new one.
 const MAX_DEPTH: usize = 32;
+/// Characters of a cell that makes its column wide.
+const LONG_CELL: usize = 40;
 /// Schemes of links. A link of another scheme, or a relative one, is shown as text.
 const SCHEMES: [&str; 3] = ["http", "https", "mailto"];
 const ELEMENTS: &str = "a blockquote br code del em h1 h2 h3 h4 h5 h6 hr li ol p pre s span strong sub sup table tbody \
@@ -40,8 +42,8 @@ static SANITISER: LazyLock<Builder<'static>> = LazyLock::new(|| {
         ]))
         .allowed_classes(HashMap::from([
             ("span", classes),
-            ("td", HashSet::from(["center", "right"])),
-            ("th", HashSet::from(["center", "right"])),
+            ("td", HashSet::from(["center", "right", "long"])),
+            ("th", HashSet::from(["center", "right", "long"])),
         ]))
         .url_schemes(SCHEMES.into())
         .url_relative(UrlRelative::Deny)
@@ -66,7 +68,7 @@ fn render_with(text: &str, marker: Option<&mut Marker>) -> Option<Markup> {
     let options = Options::ENABLE_TABLES | Options::ENABLE_STRIKETHROUGH | Options::ENABLE_TASKLISTS;
     let mut depth = 0_usize;
     let mut is_too_deep = false;
-    let events = Parser::new_ext(text, options).take_while(|event| {
+    let events = Parser::new_ext(text, options).into_offset_iter().take_while(|(event, _)| {
         match event {
             Event::Start(_) => depth += 1,
             Event::End(_) => depth = depth.saturating_sub(1),
@@ -77,7 +79,10 @@ fn render_with(text: &str, marker: Option<&mut Marker>) -> Option<Markup> {
     });
     let mut blocks = CodeBlocks { marker, open: None };
     let mut cells = Cells::default();
-    let events = events.filter_map(|event| blocks.pass(event)).map(|event| cells.pass(event));
+    let events = events.filter_map(|(event, range)| {
+        let event = blocks.pass(event)?;
+        Some(cells.pass(event, text.get(range).unwrap_or_default()))
+    });
     let mut unsafe_html = BoundedHtml(String::with_capacity(text.len() * 2));
     let is_too_long = html::write_html_fmt(&mut unsafe_html, events).is_err();
     if is_too_long || is_too_deep {
@@ -122,7 +127,7 @@ impl CodeBlocks<'_> {
     }
 }
 
-/// Gives the cells of tables a class for their alignment: the sanitiser removes styles.
+/// Gives the cells of tables classes for their alignment and for a long text: the sanitiser removes styles.
 #[derive(Default)]
 struct Cells {
     alignments: Vec<Alignment>,
@@ -131,7 +136,8 @@ struct Cells {
 }
 
 impl Cells {
-    fn pass<'t>(&mut self, event: Event<'t>) -> Event<'t> {
+    /// `source`: the Markdown of the event.
+    fn pass<'t>(&mut self, event: Event<'t>, source: &str) -> Event<'t> {
         match &event {
             Event::Start(Tag::Table(alignments)) => self.alignments.clone_from(alignments),
             Event::Start(row @ (Tag::TableHead | Tag::TableRow)) => {
@@ -139,21 +145,30 @@ impl Cells {
                 self.is_head = matches!(row, Tag::TableHead);
             }
             Event::Start(Tag::TableCell) => {
-                let class = match self.alignments.get(self.column) {
+                let alignment = match self.alignments.get(self.column) {
                     Some(Alignment::Center) => Some("center"),
                     Some(Alignment::Right) => Some("right"),
                     _ => None,
                 };
                 self.column += 1;
-                if let Some(class) = class {
+                let classes: Vec<_> =
+                    alignment.into_iter().chain(is_long(source).then_some("long")).collect();
+                if !classes.is_empty() {
                     let element = if self.is_head { "th" } else { "td" };
-                    return Event::Html(format!("<{element} class=\"{class}\">").into());
+                    return Event::Html(format!("<{element} class=\"{}\">", classes.join(" ")).into());
                 }
             }
             _ => {}
         }
         event
     }
+}
+
+/// Whether a cell has a long text; the targets of links are not shown.
+fn is_long(cell: &str) -> bool {
+    let targets = cell.split("](").skip(1).filter_map(|rest| rest.split(')').next());
+    let unseen: usize = targets.map(|target| target.chars().count()).sum();
+    cell.trim().chars().count() > LONG_CELL + unseen
 }
 
 /// HTML of at most [`MAX_HTML_BYTES`].
@@ -217,7 +232,8 @@ mod tests {
 
     #[test]
     fn markdown_is_rendered() {
-        let text = "# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x | y |\n|---|--:|\n| 1 | 2 |\n\n\
+        let text = "# Title\n\n- *a*\n- **b** `c`\n- [x] d\n- [ ] e\n\n| x | y |\n|---|--:|\n| 1 | 2 |\n\
+            | A sentence of more than forty characters. | [a](https://example.com/a/long/address/of/a/page) |\n\n\
             ![a cat](https://example.com/cat.png \"t\")\n\n";
         let code = |language: &str| format!("```{language}\nlet a = \"<b>\"; // c\n```\n");
         let shown = html(&format!("{text}{}{}", code("Rust"), code("unknown")));
@@ -226,6 +242,7 @@ mod tests {
             "<em>a</em>",
             "<code>c</code>",
             "<td>1</td><td class=\"right\">2</td>",
+            "<td class=\"long\">A sentence of more than forty characters.</td><td class=\"right\"><a",
             "<a href=\"https://example.com/cat.png\"",
             "a cat",
             "<span class=\"task done\"></span>",
