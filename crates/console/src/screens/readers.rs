@@ -78,7 +78,8 @@ struct ReadersPage {
     /// Whether the record has been complete for less than a minute.
     has_just_begun: bool,
     complete_from: Markup,
-    complete_through: Markup,
+    /// To the second: later reads of other replicas are not written yet.
+    complete_through: String,
     readers: Vec<MemoryReader>,
     /// The versions that were shown, as far as they can still be read.
     versions: Vec<VersionRow>,
@@ -138,7 +139,7 @@ async fn show(
         is_recorded: found.complete_from.is_some(),
         has_just_begun: found.complete_from.is_some_and(|from| from.plus(MINUTE) > frame.now),
         complete_from: frame.time_or(found.complete_from, "never"),
-        complete_through: frame.time(found.complete_through),
+        complete_through: markup::to_the_second(found.complete_through),
         readers: found.items,
         versions,
         people,

@@ -105,7 +105,8 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
     let shown = "\">modified <time datetime=";
-    says(&browser.open(&readers).await.text, &["Open the memory", "aria-current=\"page\">Memories", shown]);
+    let parts = ["Open the memory", "aria-current=\"page\">Memories", "through 20", shown];
+    says(&browser.open(&readers).await.text, &parts);
     let of_version =
         format!("/console/stores/{}/versions/{}/readers", store.id, text(&read["memory_version_id"]));
     browser.open(&of_version).await.has(shown);
