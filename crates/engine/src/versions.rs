@@ -73,6 +73,9 @@ pub struct VersionQuery {
     pub page: PageRequest,
 }
 
+/// Maximum number of versions of one look-up.
+const MAX_LOOKED_UP: usize = 200;
+
 /// Maximum number of reported versions with the same content.
 const MAX_SAME_CONTENT: u32 = 1000;
 
@@ -111,6 +114,23 @@ impl Versions {
     ) -> Result<(StoreState, Version), EngineError> {
         principal.require_outside_session(Scope::MemoryRead, store_id)?;
         self.context.find_version(principal.tenant_id, store_id, version_id).await
+    }
+
+    /// Looks up the first 200 of these versions of a store, without their content. Versions that do not exist are
+    /// left out.
+    #[tracing::instrument(name = "engine.versions_by_id", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
+    pub async fn look_up(
+        &self,
+        principal: &Principal,
+        store_id: StoreId,
+        version_ids: &[VersionId],
+    ) -> Result<Vec<ShownVersion>, EngineError> {
+        principal.require_outside_session(Scope::MemoryRead, store_id)?;
+        let version_ids = &version_ids[..version_ids.len().min(MAX_LOOKED_UP)];
+        let versions = &self.context.index.versions;
+        let found = versions.find_all(principal.tenant_id, store_id, version_ids).await?;
+        let shown = |version| ShownVersion { store_id, version, content: None, lost: None };
+        Ok(found.into_iter().map(shown).collect())
     }
 
     /// Newest first.

@@ -5,7 +5,7 @@ use keepsake_core::{ContentHash, MemoryPath, StoreId, TenantId, Timestamp, Versi
 use sqlx::AssertSqlSafe;
 
 use crate::IndexError;
-use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Ids, Role, Row, Tx, from_row};
 use crate::model::{MemoryDeletion, Operation, StoreState, StoredContent, Version, VersionListing};
 
 /// The columns of a [`Version`].
@@ -44,6 +44,11 @@ const WITH_CONTENT: &str = "SELECT v.version_id FROM version v \
     WHERE v.tenant_id = $1 AND v.store_id = $2 AND v.sha256 = $3 \
     AND EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL) \
     ORDER BY v.seq DESC LIMIT $4 + 0";
+
+/// The versions with the ids `$3`.
+const WITH_IDS: &str = "SELECT VERSION_COLUMNS \
+    FROM_IDS($3) EACH[version v: v.tenant_id = $1 AND v.store_id = $2 AND v.version_id = ids.id] \
+    WHERE EXISTS (SELECT 1 FROM store s WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL)";
 
 /// The deletions before `$3` of memories that are still deleted and whose last content is kept; with a
 /// path in `$4`, only the deletions of memories at this path.
@@ -122,6 +127,18 @@ impl Versions {
         let query = tx.query(text).bind((tenant_id, store_id, version_id));
         let found: Option<VersionRow> = query.optional().await?;
         Ok(found.and_then(|row| Some((row.store?, row.version))))
+    }
+
+    /// Finds the versions of a store that have these ids, in any order; an unknown id has none.
+    pub async fn find_all(
+        &self,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        version_ids: &[VersionId],
+    ) -> Result<Vec<Version>, IndexError> {
+        let text = WITH_IDS.replace("VERSION_COLUMNS", VERSION_COLUMNS);
+        let (role, values) = (Role::Tenant(tenant_id), (tenant_id, store_id, Ids(Some(version_ids))));
+        self.0.all_with_lists("versions_by_id", role, &text, values).await
     }
 
     /// Lists versions, newest first, with the state of their store; `None`: the store does not

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use askama::Template;
 use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
-use keepsake_engine::{ReaderList, ReaderQuery, ShownVersion, View};
+use keepsake_engine::{ReaderList, ReaderQuery, ShownVersion};
 use keepsake_index::{MemoryReader, ReadVersions, Store};
 
 use super::choices::actor_in_form;
@@ -100,13 +100,20 @@ impl ReadersPage {
 
 /// The versions of each store that readers were shown, as far as they can still be read.
 async fn versions_of(caller: &Caller, readers: &[MemoryReader]) -> BTreeMap<StoreId, Vec<ShownVersion>> {
-    let shown: BTreeSet<_> = readers.iter().map(|reader| (reader.store_id, reader.version_id)).collect();
-    let mut found: BTreeMap<_, Vec<_>> = BTreeMap::new();
-    for (store_id, version_id) in shown {
-        let versions = &caller.engine.versions;
-        match versions.get(&caller.principal, store_id, version_id, View::Basic).await {
-            Ok(shown) => found.entry(store_id).or_default().push(shown),
-            Err(error) => tracing::debug!(error = %error, "console.readers goes without a version"),
+    let mut shown: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    for reader in readers {
+        shown.entry(reader.store_id).or_default().insert(reader.version_id);
+    }
+    let mut found = BTreeMap::new();
+    for (store_id, version_ids) in shown {
+        let version_ids: Vec<_> = version_ids.into_iter().collect();
+        match caller.engine.versions.look_up(&caller.principal, store_id, &version_ids).await {
+            Ok(versions) => {
+                found.insert(store_id, versions);
+            }
+            Err(error) => {
+                tracing::debug!(error = %error, "console.readers goes without the versions of a store")
+            }
         }
     }
     found
