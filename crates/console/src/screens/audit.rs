@@ -120,14 +120,25 @@ pub(crate) fn resolved_filter(
     filter_of(fields, of_operator)
 }
 
+/// The newest stores. Without the right to see stores, ids are shown.
+async fn stores_of(caller: &Caller) -> Result<StoreChoices, Refusal> {
+    if caller.may(Scope::MemoryRead) {
+        StoreChoices::of(caller, true).await
+    } else {
+        Ok(StoreChoices::default())
+    }
+}
+
+/// The names of the authors of some entries, and of the keys and sessions that these are about.
+async fn people_of(caller: &Caller, entries: &[AuditEntry]) -> People {
+    let named: Vec<_> = entries.iter().filter_map(actor_in).collect();
+    let by = entries.iter().filter_map(|entry| entry.actor.actor());
+    People::look_up(caller, by.chain(&named).collect()).await
+}
+
 pub(super) async fn list(mut caller: Caller) -> PageResult {
     caller.principal.require_for_all_stores(Scope::TenantAdmin)?;
-    // Without the right to see stores, ids are shown.
-    let stores = if caller.may(Scope::MemoryRead) {
-        StoreChoices::of(&caller, true).await?
-    } else {
-        StoreChoices::default()
-    };
+    let stores = stores_of(&caller).await?;
     let mut actors = Choices::authors(&caller, None).await;
     let objects = Choices::objects(&caller, &stores).await;
     let now = caller.engine.now();
@@ -140,10 +151,8 @@ pub(super) async fn list(mut caller: Caller) -> PageResult {
         }
         Err(refusal) => (Page { items: Vec::new(), next: None }, Problem::of(refusal)?),
     };
-    let named: Vec<_> = found.items.iter().filter_map(actor_in).collect();
-    let by: Vec<_> = found.items.iter().filter_map(|entry| entry.actor.actor()).collect();
-    actors.add_people(by.iter().copied());
-    let people = People::look_up(&caller, by.into_iter().chain(&named).collect()).await;
+    actors.add_people(found.items.iter().filter_map(|entry| entry.actor.actor()));
+    let people = people_of(&caller, &found.items).await;
     let shown = AuditPage {
         frame: caller.frame("Audit"),
         entries: found.items,
@@ -167,14 +176,18 @@ pub(super) async fn export(caller: Caller) -> Result<Response, Refusal> {
     let is_csv = caller.query.text("format") != "jsonl";
     let mut request = PageRequest { limit: Some(PER_PAGE), page: None };
     let filter = filter_of(&caller.query, None)?;
+    let stores = stores_of(&caller).await?;
     let mut text = String::new();
     if is_csv {
-        text.push_str("created_at,actor,action,object_id,memory_store_id\r\n");
+        text.push_str(
+            "created_at,actor,action,object_id,memory_store_id,actor_name,object_name,memory_store_name\r\n",
+        );
     }
     for _ in 0..MAX_EXPORTED_PAGES {
         let found = caller.engine.audit.list(&caller.principal, &filter, &request).await?;
+        let people = people_of(&caller, &found.items).await;
         for entry in &found.items {
-            push_entry(&mut text, entry, is_csv);
+            push_entry(&mut text, entry, &people, &stores, is_csv);
         }
         request.page = found.next;
         if request.page.is_none() {
@@ -189,12 +202,18 @@ pub(super) async fn export(caller: Caller) -> Result<Response, Refusal> {
     Ok(download(name, content_type, text))
 }
 
-fn push_entry(text: &mut String, entry: &AuditEntry, is_csv: bool) {
+/// A name that the page does not show is empty or null.
+fn push_entry(text: &mut String, entry: &AuditEntry, people: &People, stores: &StoreChoices, is_csv: bool) {
     let (at, actor) = (entry.at.to_rfc3339(), entry.actor.to_string());
     let object = entry.object.as_ref().map(|object| object.id.as_str()).unwrap_or_default();
     let store = entry.store_id.map(|store_id| store_id.to_string()).unwrap_or_default();
+    let (actor_name, named) = (people.name_of(entry.actor.actor()), actor_in(entry));
+    let store_name = |store_id| stores.name_of(store_id);
+    let object_name = people.name_of(named.as_ref()).or_else(|| object.parse().ok().and_then(store_name));
+    let names = [actor_name, object_name, entry.store_id.and_then(store_name)];
     if is_csv {
-        let cells = [at.as_str(), &actor, &entry.action, object, &store].map(quoted);
+        let ids = [at.as_str(), &actor, &entry.action, object, &store];
+        let cells: Vec<_> = ids.into_iter().chain(names.map(Option::unwrap_or_default)).map(quoted).collect();
         let _ = write!(text, "{}\r\n", cells.join(","));
     } else {
         let line = serde_json::json!({
@@ -203,6 +222,9 @@ fn push_entry(text: &mut String, entry: &AuditEntry, is_csv: bool) {
             "action": entry.action,
             "object_id": (!object.is_empty()).then_some(object),
             "memory_store_id": (!store.is_empty()).then_some(store),
+            "actor_name": names[0],
+            "object_name": names[1],
+            "memory_store_name": names[2],
         });
         let _ = writeln!(text, "{line}");
     }
