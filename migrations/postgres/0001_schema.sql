@@ -121,13 +121,15 @@ CREATE TABLE job_run (
 );
 CREATE INDEX job_run_started ON job_run (name, started_at, slot);
 
--- What operators did. Append-only: no role may update or delete.
+-- What operators did. Append-only: no role may update or delete. `changes`: the former
+-- and the new value of each setting of a tenant that was changed, by its name.
 CREATE TABLE operator_audit (
     id uuid PRIMARY KEY,
     at bigint NOT NULL,
     actor text COLLATE "C" NOT NULL,
     action text COLLATE "C" NOT NULL,
-    object_id uuid
+    object_id uuid,
+    changes jsonb
 );
 CREATE INDEX operator_audit_at ON operator_audit (at, id);
 
@@ -210,7 +212,8 @@ CREATE TABLE api_key (
 
 -- What happened in a tenant. `store_id` is the store concerned, where
 -- `object_id` is not the store itself but, for example, a redacted version.
--- One index for each filter of the listing; `audit_age` for removing old entries.
+-- `changes`: see `operator_audit`. One index for each filter of the listing;
+-- `audit_age` for removing old entries.
 CREATE TABLE audit (
     tenant_id uuid NOT NULL,
     id uuid NOT NULL,
@@ -219,6 +222,7 @@ CREATE TABLE audit (
     action text COLLATE "C" NOT NULL,
     object_id uuid,
     store_id uuid,
+    changes jsonb,
     PRIMARY KEY (tenant_id, id)
 );
 CREATE INDEX audit_at ON audit (tenant_id, at, id);

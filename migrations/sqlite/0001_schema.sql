@@ -72,7 +72,8 @@ CREATE TABLE operator_audit (
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
-    object_id BLOB
+    object_id BLOB,
+    changes TEXT
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX operator_audit_at ON operator_audit (at, id);
 
@@ -154,6 +155,7 @@ CREATE TABLE audit (
     action TEXT NOT NULL,
     object_id BLOB,
     store_id BLOB,
+    changes TEXT,
     PRIMARY KEY (tenant_id, id)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX audit_at ON audit (tenant_id, at, id);

@@ -1,8 +1,9 @@
 //! The audit log. The transaction of an action also writes its entry.
 
 use keepsake_core::{AuditEntryId, Quota, Refused, TenantId};
-use serde_json::json;
+use serde_json::{Map, Value, json};
 use sqlx::AssertSqlSafe;
+use sqlx::types::Json;
 use uuid::Uuid;
 
 use crate::database::{Database, FromRow, Ids, Role, Row, Tx, from_row};
@@ -13,11 +14,11 @@ use crate::model::{
 use crate::numbers::{period_of, unsigned};
 use crate::{ChangeError, IndexError};
 
-const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id) \
-    VALUES ($1, $2, $3, $4, $5, $6, $7)";
+const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id, \
+    changes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 
 const INSERT_OF_OPERATOR: &str =
-    "INSERT INTO operator_audit (id, at, actor, action, object_id) VALUES ($1, $2, $3, $4, $5)";
+    "INSERT INTO operator_audit (id, at, actor, action, object_id, changes) VALUES ($1, $2, $3, $4, $5, $6)";
 
 /// The tenants of entries, by the times and the ids of the entries.
 const OWNERS: &str = "SELECT a.id, a.tenant_id \
@@ -36,7 +37,7 @@ const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, sessi
 #[derive(Debug, Clone)]
 pub struct AuditLog(pub(crate) Database);
 
-from_row!(AuditEntry { id, at, actor, action, store_id; object .. r#type });
+from_row!(AuditEntry { id, at, actor, action, store_id, changes; object .. r#type });
 
 impl FromRow for Option<AuditedObject> {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
@@ -118,7 +119,7 @@ fn list_of_tenant(filter: &AuditFilter) -> String {
     let actor = if filter.actor_id.is_some() { "actor IN ($7, $8)" } else { "$7 IS NULL AND $8 IS NULL" };
     let object = if filter.object_id.is_some() { "object_id = $9" } else { "$9 IS NULL" };
     format!(
-        "SELECT id, at, actor, action, object_id, store_id FROM audit \
+        "SELECT id, at, actor, action, object_id, store_id, changes FROM audit \
          WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
          ORDER BY at DESC, id DESC LIMIT $10 + 0"
     )
@@ -134,7 +135,7 @@ fn list_of_operator(filter: &AuditFilter) -> String {
     };
     let object = if filter.object_id.is_some() { "object_id = $6" } else { "$6 IS NULL" };
     format!(
-        "SELECT id, at, actor, action, object_id, NULL AS store_id FROM operator_audit \
+        "SELECT id, at, actor, action, object_id, NULL AS store_id, changes FROM operator_audit \
          WHERE (at, id) < ($1, $2) AND at >= $3 AND at <= $4 AND {action} AND {object} \
          ORDER BY at DESC, id DESC LIMIT $7 + 0"
     )
@@ -151,8 +152,20 @@ pub(crate) async fn record(
     action: AuditAction,
     object: AuditObject,
 ) -> Result<(), IndexError> {
+    record_changes(tx, tenant_id, audited, action, object, None).await
+}
+
+/// As [`record`], with the settings that the action changed.
+pub(crate) async fn record_changes(
+    tx: &mut Tx,
+    tenant_id: TenantId,
+    audited: &AuditedAction,
+    action: AuditAction,
+    object: AuditObject,
+    changes: Option<&Map<String, Value>>,
+) -> Result<(), IndexError> {
     count(tx, tenant_id, audited).await?;
-    insert(tx, tenant_id, audited, action, object).await
+    insert(tx, tenant_id, audited, action, object, changes).await
 }
 
 /// Writes the audit entry of an action, unless the tenant's credentials have used
@@ -174,7 +187,7 @@ pub(crate) async fn record_within_quota(
     {
         return Err(Refused::over(Quota::AuditEntriesPerDay, entries, limit).into());
     }
-    Ok(insert(tx, tenant_id, audited, action, object).await?)
+    Ok(insert(tx, tenant_id, audited, action, object, None).await?)
 }
 
 /// Counts an entry of a tenant's credential and returns the day's total; 0 for the
@@ -192,12 +205,13 @@ async fn insert(
     audited: &AuditedAction,
     action: AuditAction,
     object: AuditObject,
+    changes: Option<&Map<String, Value>>,
 ) -> Result<(), IndexError> {
     let query = tx.query(INSERT).bind((tenant_id, audited.id, audited.at));
     let query = query.bind((audited.by.to_string(), action.name(), object.id));
-    query.bind(object.store_id).execute().await?;
+    query.bind((object.store_id, changes.map(Json))).execute().await?;
     if audited.by.is_operator() {
-        record_of_operator(tx, audited, action.name(), Some(object.id)).await?;
+        insert_of_operator(tx, audited, action.name(), Some(object.id), changes).await?;
     }
     Ok(())
 }
@@ -209,8 +223,18 @@ pub(crate) async fn record_of_operator(
     action: &str,
     object_id: Option<Uuid>,
 ) -> Result<(), IndexError> {
+    insert_of_operator(tx, audited, action, object_id, None).await
+}
+
+async fn insert_of_operator(
+    tx: &mut Tx,
+    audited: &AuditedAction,
+    action: &str,
+    object_id: Option<Uuid>,
+    changes: Option<&Map<String, Value>>,
+) -> Result<(), IndexError> {
     let query = tx.query(INSERT_OF_OPERATOR).bind((audited.id, audited.at));
-    let query = query.bind((audited.by.to_string(), action, object_id));
+    let query = query.bind((audited.by.to_string(), action, object_id, changes.map(Json)));
     query.execute().await?;
     Ok(())
 }

@@ -138,10 +138,12 @@ impl Tenants {
         if (after.search_mode, after.status) != (before.search_mode, before.status) {
             tx.query(UNSETTLE).bind((tenant_id, FIRST_STORE.1)).execute().await?;
         }
-        let object = AuditObject::new(tenant_id.uuid());
-        audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;
+        let (action, object) = (change.action(), AuditObject::new(tenant_id.uuid()));
+        let update = TenantUpdate { before, after };
+        let changes = update.changes().map_err(corrupt)?;
+        audit::record_changes(&mut tx, tenant_id, audited, action, object, changes.as_ref()).await?;
         tx.commit().await?;
-        Ok(TenantUpdate { before, after })
+        Ok(update)
     }
 
     /// The usage of a tenant with these limits in force.

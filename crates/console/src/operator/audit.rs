@@ -8,7 +8,7 @@ use keepsake_core::{Actor, AuditEntryId, StoreId, TenantId};
 use keepsake_engine::{Page, PageRequest, Principal};
 use keepsake_index::{
     AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, StoreFilter, Tenant, TenantStatus,
-    action_words, job_of_action,
+    action_words, changes_words, job_of_action,
 };
 
 use super::{Operator, tenant_of};
@@ -42,12 +42,13 @@ fn actions_of_operator() -> Vec<ActionChoice> {
     of_tenants.into_iter().chain(OperatorActions::ALL.map(|kind| (kind.name(), kind.words()))).collect()
 }
 
-/// The action in words. A job that was run by hand is the object, and is left out here.
+/// The action in words, with the changes of a tenant. A job that was run by hand is the object, and is left out here.
 fn action_of(entry: &AuditEntry) -> String {
     let words = action_words(&entry.action);
-    match job_of_action(&entry.action) {
-        Some(job) => words.replacen(&format!(" {job}"), "", 1),
-        None => words,
+    match (job_of_action(&entry.action), &entry.changes) {
+        (Some(job), _) => words.replacen(&format!(" {job}"), "", 1),
+        (None, Some(changes)) => format!("{words}: {}", changes_words(changes)),
+        (None, None) => words,
     }
 }
 

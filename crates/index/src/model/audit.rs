@@ -5,9 +5,10 @@ use std::fmt;
 
 use keepsake_core::schemas::{self, AuditEntryType};
 use keepsake_core::{
-    Actor, ApiKeyId, AuditEntryId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId,
+    Actor, ApiKeyId, AuditEntryId, ErasureId, SessionId, StoreId, TenantId, Timestamp, VersionId, words,
 };
 use serde::Serialize;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -282,6 +283,20 @@ pub fn action_words(action: &str) -> String {
     }
 }
 
+/// The changes of an entry for people: `bytes_per_store default → 1GiB, name`.
+pub fn changes_words(changes: &Map<String, Value>) -> String {
+    let shown = |name: &str, value: &Value| match value {
+        Value::Number(number) => words::typed_limit(name, number.as_u64().unwrap_or_default()),
+        Value::String(text) => text.clone(),
+        _ => "default".to_owned(),
+    };
+    let changed = changes.iter().map(|(name, change)| match (change.get("from"), change.get("to")) {
+        (Some(from), Some(to)) => format!("{name} {} → {}", shown(name, from), shown(name, to)),
+        _ => name.clone(),
+    });
+    changed.collect::<Vec<_>>().join(", ")
+}
+
 /// One action. It holds no content, path, name or secret.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, ToSchema)]
 pub struct AuditEntry {
@@ -305,6 +320,9 @@ pub struct AuditEntry {
     #[serde(rename = "memory_store_id")]
     #[schema(required)]
     pub store_id: Option<StoreId>,
+    /// The settings of a tenant that the operator changed; the operator's API describes them.
+    #[serde(skip)]
+    pub changes: Option<Map<String, Value>>,
 }
 
 /// The object of an action; it may have been deleted since.

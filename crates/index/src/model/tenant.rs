@@ -9,7 +9,7 @@ use keepsake_core::{
     ApiKeyId, Limits, SearchMode, StoreId, TenantId, Timestamp, null_as_default, null_or_value,
 };
 use serde::{Deserialize, Serialize, Serializer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use utoipa::ToSchema;
 
 use super::audit::AuditAction;
@@ -204,6 +204,30 @@ impl TenantChange {
 pub struct TenantUpdate {
     pub before: Tenant,
     pub after: Tenant,
+}
+
+impl TenantUpdate {
+    /// The changed settings for the audit, by name: the former value (`from`) and the new one (`to`) of a limit and
+    /// of `search_mode`, null for the configured value; nothing of `name` and `external_id`. `None`: no setting was
+    /// changed.
+    pub(crate) fn changes(&self) -> Result<Option<Map<String, Value>>, serde_json::Error> {
+        let (before, after) = (&self.before, &self.after);
+        let [was, is] = [serde_json::to_value(&before.limits)?, serde_json::to_value(&after.limits)?];
+        let mut changes = Map::new();
+        for name in LimitOverrides::NAMES.iter().filter(|name| was[**name] != is[**name]) {
+            changes.insert((*name).to_owned(), json!({"from": was[*name], "to": is[*name]}));
+        }
+        if before.search_mode != after.search_mode {
+            let [from, to] = [before, after].map(|tenant| tenant.search_mode.map(SearchMode::name));
+            changes.insert("search_mode".to_owned(), json!({"from": from, "to": to}));
+        }
+        let names =
+            [("name", before.name != after.name), ("external_id", before.external_id != after.external_id)];
+        for (name, _) in names.into_iter().filter(|(_, is_changed)| *is_changed) {
+            changes.insert(name.to_owned(), json!({}));
+        }
+        Ok((!changes.is_empty()).then_some(changes))
+    }
 }
 
 /// A tenant's usage, by its counters.

@@ -4,7 +4,7 @@ use clap::{Args, Subcommand};
 use keepsake_client::Method;
 use keepsake_config::{Failure, cli::Result};
 use keepsake_core::{Actor, words};
-use keepsake_index::Auditor;
+use keepsake_index::{Auditor, action_words, changes_words};
 use serde_json::{Map, Value, json};
 
 use super::target::{OperatorApi, call, list, show, with_api};
@@ -319,14 +319,30 @@ async fn audit(args: AuditArgs) -> Result<()> {
             None => vec!["audit"],
         };
         let mut entries = api.page(&path, &[], &args.page).await?;
-        if printer.is_table() && !args.ids.ids {
-            put_names(api, tenant.as_deref(), &mut entries).await;
+        if printer.is_table() {
+            put_changes(&mut entries);
+            if !args.ids.ids {
+                put_names(api, tenant.as_deref(), &mut entries).await;
+            }
         }
         Ok::<_, Failure>(entries)
     };
     let entries = with_api(args.target, "the audit cannot be listed", work).await?;
     let columns = if args.tenant.is_some() { &AUDIT[..4] } else { &AUDIT[..] };
     printer.page(&entries, columns, "the audit is empty")
+}
+
+/// Adds to the actions in a page of an audit what they changed.
+fn put_changes(entries: &mut Value) {
+    for entry in entries["data"].as_array_mut().into_iter().flatten() {
+        let (action, changes) = (entry["action"].as_str(), entry["changes"].as_object());
+        let words = action
+            .zip(changes)
+            .map(|(action, changes)| format!("{}: {}", action_words(action), changes_words(changes)));
+        if let Some(words) = words {
+            entry["action"] = words.into();
+        }
+    }
 }
 
 /// Puts names in place of the ids of tenants in a page of an audit, and of keys in the audit of a tenant. Other

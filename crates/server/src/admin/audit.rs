@@ -6,6 +6,7 @@ use keepsake_core::{TenantId, Timestamp};
 use keepsake_engine::Engine;
 use keepsake_index::{AuditEntry, AuditFilter};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use utoipa::ToSchema;
 
 use super::OperatorCaller;
@@ -36,6 +37,12 @@ pub(crate) struct Entry {
     /// and if it is not known.
     #[schema(required)]
     tenant_id: Option<String>,
+    /// The settings of the tenant that `tenant.update` changed, by name: limits and
+    /// `search_mode` with the former value (`from`) and the new one (`to`), where
+    /// null is the configured value; `name` and `external_id` without values. Null
+    /// for other actions.
+    #[schema(value_type = Option<Object>, required)]
+    changes: Option<Map<String, Value>>,
 }
 
 impl Entry {
@@ -51,6 +58,7 @@ impl Entry {
             actor: entry.actor.to_string(),
             action: entry.action,
             object_id: entry.object.map(|object| object.id),
+            changes: entry.changes,
         }
     }
 }

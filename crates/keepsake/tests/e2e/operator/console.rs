@@ -25,6 +25,10 @@ async fn limits_are_changed_as_by_the_api_and_taken_back() {
     saved.has("name=\"bytes_per_memory\" value=\"64KiB\"");
     let audit = operator.audit(&format!("{api}/audit")).await;
     assert!(audit.contains(&format!("operator tenant.update {}", tenant.id)), "{audit:?}");
+    let changes = "changed a tenant: bytes_per_memory default → 64KiB, stores_per_tenant default → 7<";
+    for page in ["/console/audit", &path.replace("limits", "audit")] {
+        browser.open(page).await.has(changes);
+    }
     let most = "must be at most 9,007,199,254,740,992.";
     for (typed, said) in [("eight", "must be a whole number."), ("9007199254740993", most)] {
         let wrong = [("stores_per_tenant", typed), ("request_burst", "x")];
