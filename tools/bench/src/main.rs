@@ -9,6 +9,7 @@
 mod connection;
 mod console;
 mod costs;
+mod disk;
 mod fairness;
 mod floor;
 mod footprint;
