@@ -207,9 +207,9 @@ fn push_entry(text: &mut String, entry: &AuditEntry, people: &People, stores: &S
     let (at, actor) = (entry.at.to_rfc3339(), entry.actor.to_string());
     let object = entry.object.as_ref().map(|object| object.id.as_str()).unwrap_or_default();
     let store = entry.store_id.map(|store_id| store_id.to_string()).unwrap_or_default();
-    let (actor_name, named) = (people.name_of(entry.actor.actor()), actor_in(entry));
+    let (actor_name, of_actor) = (people.name_of(entry.actor.actor()), actor_in(entry));
     let store_name = |store_id| stores.name_of(store_id);
-    let object_name = people.name_of(named.as_ref()).or_else(|| object.parse().ok().and_then(store_name));
+    let object_name = people.name_of(of_actor.as_ref()).or_else(|| object.parse().ok().and_then(store_name));
     let names = [actor_name, object_name, entry.store_id.and_then(store_name)];
     if is_csv {
         let ids = [at.as_str(), &actor, &entry.action, object, &store];

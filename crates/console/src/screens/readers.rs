@@ -112,7 +112,7 @@ async fn versions_of(caller: &Caller, readers: &[MemoryReader]) -> BTreeMap<Stor
                 found.insert(store_id, versions);
             }
             Err(error) => {
-                tracing::debug!(error = %error, "console.readers goes without the versions of a store")
+                tracing::debug!(error = %error, "console.readers goes without the versions of a store");
             }
         }
     }

@@ -290,11 +290,11 @@ pub fn changes_words(changes: &Map<String, Value>) -> String {
         Value::String(text) => text.clone(),
         _ => "default".to_owned(),
     };
-    let changed = changes.iter().map(|(name, change)| match (change.get("from"), change.get("to")) {
+    let words = changes.iter().map(|(name, change)| match (change.get("from"), change.get("to")) {
         (Some(from), Some(to)) => format!("{name} {} → {}", shown(name, from), shown(name, to)),
         _ => name.clone(),
     });
-    changed.collect::<Vec<_>>().join(", ")
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// One action. It holds no content, path, name or secret.

@@ -5,6 +5,7 @@ use std::pin::pin;
 use std::task::Poll;
 
 use keepsake_index::MemoryItem;
+use tokio::time::timeout;
 
 use crate::prelude::*;
 

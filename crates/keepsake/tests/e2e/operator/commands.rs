@@ -127,6 +127,10 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     for run in [sides.beside(unknown).await, sides.remote(unknown).await] {
         run.ends(3, "not found");
     }
+    wrong_servers_and_tokens_are_named(&sides).await;
+}
+
+async fn wrong_servers_and_tokens_are_named(sides: &Sides) {
     let (url, token) = (sides.operator.url.as_str(), sides.operator.token.as_str());
     let public = sides.server.url();
     // The public listener does not have the operator's routes, and the other way round.
