@@ -298,7 +298,7 @@ impl Change for ForkPart {
 
     fn decide(&self, found: &FoundMemories) -> Result<Decision, EngineError> {
         let changes = self.wanted(found).map(|(_, (path, content))| {
-            ProposedChange::store(Origin::New, path.clone(), NewContent::Exact(content.clone()))
+            ProposedChange::store(Origin::New, path.clone(), NewContent::New(content.clone()))
         });
         let changes: Vec<_> = changes.collect();
         if changes.is_empty() {

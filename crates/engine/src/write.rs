@@ -129,7 +129,8 @@ pub(crate) struct Proposal {
     pub(crate) results: Option<String>,
     /// Whether changes may take paths that other changes leave.
     pub(crate) reuses_paths: bool,
-    /// After the check: the edit as it is stored.
+    /// The edit of a tool that made the content of the only change. The tool's answer can say that
+    /// it was redacted; after the check, it is the edit as it is stored.
     pub(crate) edit: Option<Edit>,
     /// After the check: the policy under which findings were accepted or redacted.
     pub(crate) policy: Option<SensitiveDataPolicy>,
@@ -153,10 +154,9 @@ pub(crate) struct ProposedChange {
 pub(crate) enum NewContent {
     /// As before; the content of a deleted memory goes.
     Kept,
-    /// Made by a tool, whose answer can say that it was redacted. The check makes it exact.
-    Edited(Edit),
-    /// Sent by a client that relies on it being stored as sent.
-    Exact(Content),
+    /// Within the limit per memory. The client relies on it being stored as sent, unless the
+    /// proposal has the edit that made it.
+    New(Content),
     /// The content of an earlier version.
     Restored(StoredContent, Arc<str>),
 }
@@ -165,8 +165,7 @@ impl NewContent {
     /// `None`: the change brings no content.
     pub(crate) fn text(&self) -> Option<&str> {
         match self {
-            Self::Edited(edit) => Some(&edit.content),
-            Self::Exact(content) => Some(content.as_str()),
+            Self::New(content) => Some(content.as_str()),
             Self::Restored(_, text) => Some(text),
             Self::Kept => None,
         }
@@ -226,7 +225,7 @@ impl ProposedChange {
 
     /// The memory, if its path and content stay unchanged.
     fn same(&self) -> Option<&Head> {
-        let NewContent::Exact(content) = &self.content else {
+        let NewContent::New(content) = &self.content else {
             return None;
         };
         let is_same =

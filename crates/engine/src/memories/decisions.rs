@@ -73,7 +73,7 @@ impl Change for Creation {
             }),
             None => {
                 check_expiry(&self.expiry, &self.path, self.now)?;
-                let content = NewContent::Exact(self.content.clone());
+                let content = NewContent::New(self.content.clone());
                 let created = ProposedChange::store(Origin::New, self.path.clone(), content);
                 Ok(Decision::change(read.store, ProposedChange { expiry: self.expiry, ..created }))
             }
@@ -185,7 +185,7 @@ impl Update {
             content: match &self.content {
                 // The same content is stored again, because the stored one may be lost. An
                 // update that also moves the memory keeps the stored one.
-                Some(content) if is_at_path || !keeps_content => NewContent::Exact(content.clone()),
+                Some(content) if is_at_path || !keeps_content => NewContent::New(content.clone()),
                 _ => NewContent::Kept,
             },
             expiry: self.expiry,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use keepsake_core::sensitive::FindingList;
 use keepsake_core::tool::agent::WrittenVersion;
 use keepsake_core::tool::{Edit, ToolError, ToolPath};
-use keepsake_core::{ContentError, ContentHash, MemoryPath, Refused, StoreId};
+use keepsake_core::{Content, ContentError, ContentHash, MemoryPath, Refused, StoreId};
 use keepsake_index::{CommitChange, Guard, Head, Origin, Target};
 use keepsake_telemetry::Conflict;
 
@@ -140,10 +140,7 @@ impl<C: ToolCommand> Change for C {
                 below_file(self.destination(), &MemoryPath::from_trusted(path))
             }
             Refused::OverLimit(over) => ToolError::OverLimit(over),
-            Refused::Content(ContentError::Nul) => ToolError::Nul { path: path() },
-            Refused::Content(ContentError::TooLarge { size_bytes, limit_bytes }) => {
-                ToolError::FileTooLarge { path: path(), size_bytes: Some(size_bytes), limit_bytes }
-            }
+            Refused::Content(rule) => breaks_rule(self.path(), rule),
             Refused::Sensitive { findings, .. } => {
                 ToolError::Sensitive { path: path(), found: FindingList(&findings).to_string() }
             }
@@ -167,12 +164,14 @@ pub(super) fn store_edit(
     let (Some(edit), Some(memory_path)) = (edit, path.memory()) else {
         return Err(already_exists(path));
     };
+    let content = Content::new(edit.content.clone(), read.limit_bytes);
+    let content = content.map_err(|rule| breaks_rule(path, rule))?;
     let from = match &read.target {
         Target::Memory(head) => Origin::Live(head.clone()),
         Target::Missing | Target::Directory(_) => Origin::New,
     };
-    let stored = ProposedChange::store(from, memory_path.clone(), NewContent::Edited(edit));
-    Ok(Decision::change(read.store, stored))
+    let stored = ProposedChange::store(from, memory_path.clone(), NewContent::New(content));
+    Ok(Decision::Commit(Proposal { edit: Some(edit), ..Proposal::of(read.store, stored) }))
 }
 
 /// Deletes a file, optionally only with the expected content, or a directory.
@@ -258,6 +257,16 @@ fn not_found(path: &ToolPath) -> ToolError {
 
 pub(super) fn content_differs(path: &ToolPath, head: &Head) -> ToolError {
     ToolError::ContentDiffers { path: path.display().to_owned(), current: Some(head.content.sha256) }
+}
+
+fn breaks_rule(path: &ToolPath, rule: ContentError) -> ToolError {
+    let path = path.display().to_owned();
+    match rule {
+        ContentError::Nul => ToolError::Nul { path },
+        ContentError::TooLarge { size_bytes, limit_bytes } => {
+            ToolError::FileTooLarge { path, size_bytes: Some(size_bytes), limit_bytes }
+        }
+    }
 }
 
 fn below_file(path: &ToolPath, file: &MemoryPath) -> ToolError {

@@ -75,7 +75,7 @@ impl Write<'_> {
         // The turn is held until the commit.
         let Admission { seq, tests, turn: _turn } = change.admit(self, &proposal).await?;
         let mut commit = Commit { seq, path_guard: tests, ..self.commit_of(&proposal) };
-        self.prepare_all(&mut commit, &proposal)?;
+        self.prepare_all(&mut commit, &proposal);
         let tenant_id = self.principal.tenant_id;
         let mut blobs = self.put_blobs(&commit.changes).await?;
         let (mut tries, mut grants) = (0, 0);
@@ -112,7 +112,7 @@ impl Write<'_> {
                 CommitOutcome::BlobCondemned if !blobs.is_empty() => {
                     self.context().metrics.retried(Retried::Blob);
                     tracing::warn!("engine.commit: a blob was condemned before its commit; writing again");
-                    self.prepare_all(&mut commit, &proposal)?;
+                    self.prepare_all(&mut commit, &proposal);
                     blobs = self.put_blobs(&commit.changes).await?;
                     tries += 1;
                     continue;
@@ -193,20 +193,13 @@ impl Write<'_> {
     }
 
     /// Gives a commit the changes of a proposal, with new ids.
-    fn prepare_all(&self, commit: &mut Commit, proposal: &Proposal) -> Result<(), EngineError> {
-        commit.changes.clear();
-        for (wanted, row) in proposal.changes.iter().zip(&proposal.rows) {
-            commit.changes.push(self.prepare(wanted, row.as_ref())?);
-        }
-        Ok(())
+    fn prepare_all(&self, commit: &mut Commit, proposal: &Proposal) {
+        let changes = proposal.changes.iter().zip(&proposal.rows);
+        commit.changes = changes.map(|(wanted, row)| self.prepare(wanted, row.as_ref())).collect();
     }
 
     /// `row` contains the search terms of the change's content.
-    pub(super) fn prepare(
-        &self,
-        wanted: &ProposedChange,
-        row: Option<&SearchRow>,
-    ) -> Result<CommitChange, EngineError> {
+    pub(super) fn prepare(&self, wanted: &ProposedChange, row: Option<&SearchRow>) -> CommitChange {
         let context = self.context();
         let version_id = VersionId::from_uuid(context.new_uuid());
         let memory_id = match &wanted.from {
@@ -215,14 +208,13 @@ impl Write<'_> {
             Origin::Deleted(memory_id, _) => *memory_id,
         };
         let (stored, first_line, new) = match &wanted.content {
-            NewContent::Exact(new) => {
+            NewContent::New(new) => {
                 let stored =
                     StoredContent { blob_id: version_id, size_bytes: new.size_bytes(), sha256: new.hash() };
                 (Some(stored), Some(new.first_line()), Some(new))
             }
             NewContent::Restored(stored, text) => (Some(*stored), Some(first_line(text)), None),
             NewContent::Kept => (wanted.head().map(|head| head.content), None, None),
-            NewContent::Edited(_) => return Err(EngineError::Internal("an edit was not checked")),
         };
         let after = |(path, content): (&MemoryPath, StoredContent)| HeadChange {
             path: path.clone(),
@@ -233,7 +225,7 @@ impl Write<'_> {
             search: row.cloned(),
         };
         let (from, after) = (wanted.from.clone(), wanted.path.as_ref().zip(stored).map(after));
-        Ok(CommitChange { memory_id, version_id, from, undoes: wanted.undoes, after })
+        CommitChange { memory_id, version_id, from, undoes: wanted.undoes, after }
     }
 
     fn count_miss(&self, miss: &Miss) {

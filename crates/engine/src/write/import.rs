@@ -79,7 +79,7 @@ impl Write<'_> {
             let mut changes = Vec::with_capacity(part.versions.len());
             for (place, version) in part.versions.iter().enumerate() {
                 let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
-                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref())? {
+                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref()) {
                     Some(change) => changes.push(change),
                     None => return Ok(Err(ImportRefusal::DeletesNothing(place))),
                 }
@@ -145,23 +145,23 @@ impl Write<'_> {
         version: &PastVersion,
         seq: i64,
         row: Option<&SearchRow>,
-    ) -> Result<Option<CommitChange>, EngineError> {
+    ) -> Option<CommitChange> {
         let memory_id = version.memory_id;
         let from = memories.remove(&memory_id).unwrap_or(Origin::New);
         let kept = from.head().map(|head| head.content.sha256);
         if kept.is_none() && version.state.is_none() {
-            return Ok(None);
+            return None;
         }
         let mut wanted = ProposedChange { from, ..version.proposed() };
         if version.state.as_ref().is_some_and(|(_, content)| kept == Some(content.hash())) {
             wanted.content = NewContent::Kept;
         }
-        let mut change = self.prepare(&wanted, row)?;
+        let mut change = self.prepare(&wanted, row);
         // A new memory has the same id in every part of the history.
         change.memory_id = memory_id;
         let deleted = Origin::Deleted(memory_id, change.version_id);
         memories.insert(memory_id, change.head(seq).map_or(deleted, Origin::Live));
-        Ok(Some(change))
+        Some(change)
     }
 
     /// The commits of prepared versions. Creations at the same time by the same author go
@@ -220,7 +220,7 @@ impl PastVersion {
     /// The version for the checks of new content.
     fn proposed(&self) -> ProposedChange {
         let (path, content) = self.state.clone().unzip();
-        let content = content.map_or(NewContent::Kept, NewContent::Exact);
+        let content = content.map_or(NewContent::Kept, NewContent::New);
         ProposedChange { from: Origin::New, path, content, expiry: ExpiryChange::default(), undoes: None }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn refused_contents(refusal: Refused) -> Result<Option<Vec<usize>>, E
 }
 
 impl Write<'_> {
-    /// Applies policy and limits to the new content of a proposal, which then has no edits.
+    /// Applies the policy to the new content of a proposal, and the limit to redacted content.
     pub(super) async fn check(&self, proposal: &mut Proposal) -> Result<Result<(), Refused>, EngineError> {
         let (mut policy, mut refused) = (None, Vec::new());
         let is_batch = proposal.changes.len() > 1;
@@ -44,19 +44,22 @@ impl Write<'_> {
                 refused.extend(refusal.map(|refusal| (place, refusal)));
                 continue;
             };
-            let mut edit = match &change.content {
-                NewContent::Edited(edit) => Some(edit.clone()),
-                NewContent::Kept | NewContent::Exact(_) | NewContent::Restored(..) => None,
-            };
             let before = previous_content(proposal.store, change);
-            match self.apply_policy(before, after, edit.is_some(), &mut policy).await? {
+            match self.apply_policy(before, after, proposal.edit.is_some(), &mut policy).await? {
                 Verdict::Keep(policy) => proposal.policy = policy.or(proposal.policy),
                 Verdict::Redact(redacted) => {
                     proposal.policy = Some(SensitiveDataPolicy::Redact);
-                    edit = edit.map(|edit| edit.redacted(redacted));
+                    match Content::new(redacted.text.clone(), self.principal.limits.bytes_per_memory) {
+                        Ok(content) => change.content = NewContent::New(content),
+                        Err(rule) => {
+                            refused.push((place, Refused::Content(rule)));
+                            continue;
+                        }
+                    }
+                    proposal.edit = proposal.edit.take().map(|edit| edit.redacted(redacted));
                 }
                 Verdict::Refuse(policy, findings) => {
-                    let findings = match &edit {
+                    let findings = match &proposal.edit {
                         Some(edit) => edit.in_lines_sent(findings),
                         None => findings,
                     };
@@ -64,20 +67,10 @@ impl Write<'_> {
                     continue;
                 }
             }
-            if let Some(edit) = &edit {
-                match Content::new(edit.content.clone(), self.principal.limits.bytes_per_memory) {
-                    Ok(content) => change.content = NewContent::Exact(content),
-                    Err(rule) => {
-                        refused.push((place, Refused::Content(rule)));
-                        continue;
-                    }
-                }
-            }
             if let Some(refusal) = self.refusal_of_tests(proposal.store, change).await? {
                 refused.push((place, refusal));
                 continue;
             }
-            proposal.edit = edit;
             if is_batch {
                 // Scanning many contents takes long.
                 tokio::task::yield_now().await;

@@ -34,6 +34,8 @@ pub(crate) struct PathRead {
     pub(crate) heads: Vec<Head>,
     /// The obstacle to a move there.
     pub(crate) obstacle: Option<Obstacle>,
+    /// The maximum size of a new content.
+    pub(crate) limit_bytes: u64,
 }
 
 /// An obstacle to a move.
@@ -60,11 +62,6 @@ impl From<VersionRead> for Option<FoundMemory> {
     }
 }
 
-impl PathRead {
-    pub(crate) const NOTHING: Self =
-        Self { store: None, target: Target::Missing, text: None, heads: Vec::new(), obstacle: None };
-}
-
 impl Write<'_> {
     /// `None` is the root.
     pub(crate) async fn path(
@@ -73,19 +70,19 @@ impl Write<'_> {
         reads: Reads<'_>,
     ) -> Result<PathRead, EngineError> {
         match reads {
-            Reads::Nothing => Ok(PathRead::NOTHING),
+            Reads::Nothing => Ok(self.nothing()),
             Reads::Content => {
                 let (tenant_id, contents) = (self.principal.tenant_id, &self.writer.contents);
                 let (found, text) = contents.at_path(tenant_id, self.store_id, path, 0).await?;
                 let Lookup { store, target } = found;
-                Ok(PathRead { store: Some(store), target, text, ..PathRead::NOTHING })
+                Ok(PathRead { store: Some(store), target, text, ..self.nothing() })
             }
             Reads::Head => self.tree(path, false).await,
             Reads::Tree => self.tree(path, true).await,
             Reads::Move(to) => {
                 if self.look_up(Some(to)).await?.target != Target::Missing {
                     let obstacle = Some(Obstacle::Destination);
-                    return Ok(PathRead { obstacle, ..PathRead::NOTHING });
+                    return Ok(PathRead { obstacle, ..self.nothing() });
                 }
                 let mut read = self.tree(path, true).await?;
                 if read.target == Target::Missing {
@@ -98,6 +95,17 @@ impl Write<'_> {
         }
     }
 
+    const fn nothing(&self) -> PathRead {
+        PathRead {
+            store: None,
+            target: Target::Missing,
+            text: None,
+            heads: Vec::new(),
+            obstacle: None,
+            limit_bytes: self.principal.limits.bytes_per_memory,
+        }
+    }
+
     async fn tree(&self, path: Option<&MemoryPath>, with_heads: bool) -> Result<PathRead, EngineError> {
         let Lookup { store, target } = self.look_up(path).await?;
         let mut heads = Vec::new();
@@ -106,7 +114,7 @@ impl Write<'_> {
             let (index, tenant_id) = (&self.context().index, self.principal.tenant_id);
             heads = index.memories.heads_below(tenant_id, self.store_id, &below).await?;
         }
-        Ok(PathRead { store: Some(store), target, heads, ..PathRead::NOTHING })
+        Ok(PathRead { store: Some(store), target, heads, ..self.nothing() })
     }
 
     async fn file_above(&self, path: &MemoryPath) -> Result<Option<MemoryPath>, EngineError> {

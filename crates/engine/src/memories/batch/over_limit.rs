@@ -13,8 +13,7 @@ fn added(limit: Quota, change: &ProposedChange) -> i128 {
     let after_bytes = match &change.content {
         _ if change.path.is_none() => 0,
         NewContent::Kept => before_bytes,
-        NewContent::Exact(content) => i128::from(content.size_bytes()),
-        NewContent::Edited(edit) => edit.content.len() as i128,
+        NewContent::New(content) => i128::from(content.size_bytes()),
         NewContent::Restored(stored, _) => i128::from(stored.size_bytes),
     };
     after_bytes - before_bytes
