@@ -7,6 +7,7 @@ mod stdio;
 
 use std::path::PathBuf;
 
+use bytes::Bytes;
 use clap::Args;
 use keepsake_client::{AnswerHead, Client, StatusCode, body_of, from_json};
 use keepsake_config::{Failure, Sources, cli::Result};
@@ -161,7 +162,7 @@ impl Bridge {
         Ok(Self { client, url })
     }
 
-    async fn ask(&self, headers: HeaderMap, message: Vec<u8>) -> Result<Option<Value>, String> {
+    async fn ask(&self, headers: HeaderMap, message: Bytes) -> Result<Option<Value>, String> {
         let response = self
             .client
             .http()

@@ -115,12 +115,12 @@ impl HttpService {
     }
 
     /// Answers a message that did not come over HTTP; `None`: it has no answer.
-    pub async fn answer_local(&self, access: Access, headers: HeaderMap, message: Vec<u8>) -> Option<Value> {
+    pub async fn answer_local(&self, access: Access, headers: HeaderMap, message: Bytes) -> Option<Value> {
         let (mut head, ()) = Request::new(()).into_parts();
         head.method = Method::POST;
         head.headers = headers;
         head.headers.insert(header::HOST, HeaderValue::from_static("localhost"));
-        let response = self.answer(access, head, Bytes::from(message)).await;
+        let response = self.answer(access, head, message).await;
         json_of(response.ok()?).await
     }
 
@@ -135,10 +135,10 @@ impl HttpService {
         let mut text = message.sent;
         if let Some(MendedJson { json, field }) = message.mended {
             head.extensions.insert(NotUnicode(field));
-            text = json;
+            text = json.into();
         }
         let (bytes, service) = (text.len(), self.service.clone());
-        let request = Request::from_parts(head, Full::new(Bytes::from(text)));
+        let request = Request::from_parts(head, Full::new(text));
         let response = Box::pin(async move { service.handle(request).await });
         self.engine.computations.parse_first(tenant_id, bytes, response).await
     }

@@ -3,6 +3,7 @@
 //! The library answers a message that it cannot read with an error about something else,
 //! or not at all. The errors of this module have JSON-RPC's codes and name the cause.
 
+use bytes::Bytes;
 use http::StatusCode;
 use keepsake_core::{BYTE_ORDER_MARK, Echo, MendedJson, duplicate_field};
 use rmcp::model::{
@@ -34,7 +35,7 @@ pub struct Message {
     pub kind: MessageKind,
     pub value: Value,
     /// The message as the client sent it.
-    pub(crate) sent: Vec<u8>,
+    pub(crate) sent: Bytes,
     /// The message with its invalid Unicode replaced, and the first parameter that had it.
     ///
     /// The library refuses such a message as a whole, without its id. So invalid
@@ -83,12 +84,13 @@ impl InvalidMessage {
 impl Incoming {
     /// Parses what a client of a protocol version sent. A single message must have the version that
     /// `header` names, if there is a header.
-    pub fn read(bytes: &[u8], version: Option<&str>, header: Option<&str>) -> Result<Self, InvalidMessage> {
-        let bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
-        if !bytes.starts_with(b"[") {
-            return Message::parse(bytes, |value| require_version(value, header)).map(Self::Single);
+    pub fn read(bytes: &Bytes, version: Option<&str>, header: Option<&str>) -> Result<Self, InvalidMessage> {
+        let text = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes).trim_ascii();
+        if !text.starts_with(b"[") {
+            return Message::parse(bytes.slice_ref(text), |value| require_version(value, header))
+                .map(Self::Single);
         }
-        let messages: Vec<&RawValue> = serde_json::from_slice(bytes).map_err(InvalidMessage::unreadable)?;
+        let messages: Vec<&RawValue> = serde_json::from_slice(text).map_err(InvalidMessage::unreadable)?;
         let invalid = |why: String| Err(InvalidMessage::request(Value::Null, why));
         if messages.len() > MAX_BATCH {
             return invalid(format!("a batch must have at most {MAX_BATCH} messages: send several batches"));
@@ -99,7 +101,7 @@ impl Incoming {
         if messages.is_empty() {
             return invalid("a batch must have at least one message".to_owned());
         }
-        let messages = messages.into_iter().map(RawValue::get).map(str::as_bytes);
+        let messages = messages.into_iter().map(|message| bytes.slice_ref(message.get().as_bytes()));
         Ok(Self::Batch(messages.map(|sent| Message::parse(sent, refuse_initialize)).collect()))
     }
 }
@@ -107,22 +109,22 @@ impl Incoming {
 impl Message {
     /// `check` comes before the checks that all messages have in common.
     fn parse(
-        sent: &[u8],
+        sent: Bytes,
         check: impl FnOnce(&Value) -> Result<(), InvalidMessage>,
     ) -> Result<Self, InvalidMessage> {
-        let mended = MendedJson::of(sent).and_then(|MendedJson { json, field }| {
+        let mended = MendedJson::of(&sent).and_then(|MendedJson { json, field }| {
             let field = field.strip_prefix("params.")?.to_owned();
             Some(MendedJson { json, field })
         });
-        let text = mended.as_ref().map_or(sent, |mended| mended.json.as_slice());
+        let text = mended.as_ref().map_or(&*sent, |mended| mended.json.as_slice());
         let text = std::str::from_utf8(text).map_err(InvalidMessage::unreadable)?;
         let value: Value = serde_json::from_str(text).map_err(InvalidMessage::unreadable)?;
         check(&value)?;
-        Ok(Self { kind: kind_of(&value, sent)?, value, sent: sent.to_vec(), mended })
+        Ok(Self { kind: kind_of(&value, &sent)?, value, sent, mended })
     }
 
     /// The parsed text, and the message as the client sent it.
-    pub fn into_sent(self) -> (Value, Vec<u8>) {
+    pub fn into_sent(self) -> (Value, Bytes) {
         (self.value, self.sent)
     }
 

@@ -6,6 +6,7 @@
 use std::io;
 use std::sync::{Arc, OnceLock};
 
+use bytes::Bytes;
 use keepsake_config::{Failure, cli::Result};
 use keepsake_mcp::message::{Incoming, InvalidMessage, Message, MessageKind, VERSION_OF_REQUEST};
 use keepsake_mcp::{Access, HttpService};
@@ -83,7 +84,7 @@ fn result_of(ended: Result<io::Result<()>, tokio::task::JoinError>) -> Result<()
 }
 
 enum Line {
-    Whole(Vec<u8>),
+    Whole(Bytes),
     /// The bytes of the line were discarded.
     TooLong,
 }
@@ -100,7 +101,7 @@ async fn next_line(stdin: &mut BufReader<Stdin>) -> io::Result<Option<Line>> {
         }
         let is_end = line.ends_with(b"\n") || (read as u64) < MAX_LINE_BYTES;
         if is_end {
-            return Ok(Some(if is_too_long { Line::TooLong } else { Line::Whole(line) }));
+            return Ok(Some(if is_too_long { Line::TooLong } else { Line::Whole(line.into()) }));
         }
         is_too_long = true;
     }
