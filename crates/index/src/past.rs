@@ -16,8 +16,7 @@ use crate::IndexError;
 use crate::database::{Database, FromRow, Role, Row, Tx, from_row, with_lists};
 use crate::listing::end_of;
 use crate::model::{
-    Depth, Moment, Operation, PastChange, PastItem, PastListing, PastMemory, PastPage, PastPlace, Point,
-    StoreState,
+    Depth, Moment, Operation, PastItem, PastListing, PastMemory, PastPage, PastPlace, Point, StoreState,
 };
 use crate::versions::first_since;
 
@@ -300,7 +299,7 @@ impl Past {
     }
 
     /// The memories with versions after the point `from` and up to `to`, by id, as they were at
-    /// both points. Without `from`, all memories with versions up to `to`.
+    /// both points; `None`: the memory did not exist. Without `from`, all memories with versions up to `to`.
     ///
     /// Reads up to `limit` memories after the id `after`, and returns those of them that
     /// changed, with the point `to`; `next` is the id after which the next batch begins. If only
@@ -312,7 +311,7 @@ impl Past {
         (from, to): (Option<i64>, Moment),
         after: Option<MemoryId>,
         limit: u32,
-    ) -> Result<PastPage<PastChange, MemoryId>, PointError> {
+    ) -> Result<PastPage<[Option<PastMemory>; 2], MemoryId>, PointError> {
         let store = (tenant_id, store_id);
         let mut tx = self.0.read("past_changes", Role::Tenant(tenant_id)).await?;
         let to = point_of(&mut tx, store, to).await?;
@@ -330,14 +329,13 @@ impl Past {
         let query = if is_short { query } else { query.bind((after, next.unwrap_or(LAST_ID))) };
         let rows: Vec<StateRow> = query.all().await?;
         tx.commit().await?;
-        let mut changed: BTreeMap<MemoryId, PastChange> = BTreeMap::new();
+        let mut changed: BTreeMap<MemoryId, [Option<PastMemory>; 2]> = BTreeMap::new();
         for StateRow { is_after, memory, .. } in rows.into_iter().filter(|row| !row.is_deleted) {
-            let change = changed.entry(memory.memory_id).or_default();
-            let side = if is_after { &mut change.after } else { &mut change.before };
-            *side = Some(memory);
+            let sides = changed.entry(memory.memory_id).or_default();
+            sides[usize::from(is_after)] = Some(memory);
         }
         let seq = |memory: &Option<PastMemory>| memory.as_ref().map(|memory| memory.seq);
-        let changed = changed.into_values().filter(|change| seq(&change.before) != seq(&change.after));
+        let changed = changed.into_values().filter(|[before, after]| seq(before) != seq(after));
         Ok(PastPage { point: to, items: changed.collect(), next })
     }
 }

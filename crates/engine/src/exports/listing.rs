@@ -163,7 +163,7 @@ impl<'a> Listing<'a> {
         loop {
             let batch = past.changes(self.tenant_id, self.store_id, range, next, PAGE).await;
             let batch = batch.map_err(refusal(at.field))?;
-            for memory in batch.items.into_iter().filter_map(|change| change.after) {
+            for memory in batch.items.into_iter().filter_map(|[_, memory]| memory) {
                 let PastMemory { memory_id, version_id, path, content, .. } = memory;
                 let (Some(path), Some(stored)) = (path, content) else {
                     left_out.add(format!("{version_id} of {memory_id} is redacted"));

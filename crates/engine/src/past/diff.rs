@@ -318,7 +318,7 @@ impl Past {
             let batch = batch.map_err(refusal(fields[0]))?;
             let before = found.len();
             let changes = batch.items.into_iter();
-            found.extend(changes.filter_map(|change| Difference::of(change.before, change.after)));
+            found.extend(changes.filter_map(|[before, after]| Difference::of(before, after)));
             charge(found[before..].iter().map(Difference::bytes).sum())?;
             next = batch.next;
             if next.is_none() {

@@ -80,12 +80,3 @@ pub struct PastPage<Item = PastItem, Place = PastPlace> {
     /// The place after which the next page begins; `None`: this is the last page.
     pub next: Option<Place>,
 }
-
-/// A memory that differs between two points.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PastChange {
-    /// At the first point; `None`: it did not exist.
-    pub before: Option<PastMemory>,
-    /// At the second point, in the same way.
-    pub after: Option<PastMemory>,
-}
