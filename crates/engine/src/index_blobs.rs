@@ -27,11 +27,11 @@ impl BlobStore for IndexBlobs {
     }
 
     async fn get(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<Bytes>, BlobError> {
-        let Some(kept) = self.0.contents.read(key, max_bytes).await.map_err(failed)? else {
+        let Some((found_bytes, bytes)) = self.0.contents.read(key, max_bytes).await.map_err(failed)? else {
             return Ok(None);
         };
-        let too_large = BlobError::TooLarge { found_bytes: kept.size_bytes, max_bytes };
-        kept.bytes.map(Bytes::from).ok_or(too_large).map(Some)
+        let too_large = BlobError::TooLarge { found_bytes, max_bytes };
+        bytes.map(Bytes::from).ok_or(too_large).map(Some)
     }
 
     async fn delete(&self, key: &BlobKey) -> Result<(), BlobError> {

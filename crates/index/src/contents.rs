@@ -39,26 +39,23 @@ const LIST_TENANT: &str = "SELECT tenant_id, store_id, blob_id, CAST(length(byte
 #[derive(Debug, Clone)]
 pub struct Contents(pub(crate) Database);
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct KeptContent {
-    pub size_bytes: u64,
-    /// `None`: the content is larger than the caller accepts.
-    pub bytes: Option<Vec<u8>>,
-}
-
 struct ListedRow {
     key: BlobKey,
     size_bytes: u64,
 }
 
 from_row! {
-    KeptContent { size_bytes, bytes }
     ListedRow { size_bytes; key }
 }
 
 impl Contents {
-    /// Reads a content of at most `max_bytes`; `None`: there is no such content.
-    pub async fn read(&self, key: &BlobKey, max_bytes: u64) -> Result<Option<KeptContent>, IndexError> {
+    /// Reads the size of a content and, if it has at most `max_bytes`, its bytes; `None`: there is
+    /// no such content.
+    pub async fn read(
+        &self,
+        key: &BlobKey,
+        max_bytes: u64,
+    ) -> Result<Option<(u64, Option<Vec<u8>>)>, IndexError> {
         let role = Role::Tenant(key.tenant_id);
         let mut tx = self.0.read_one("read_content", role).await?;
         let text = tx.choose(READ);

@@ -63,7 +63,7 @@ pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
 pub use commit::{
     CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, Origin, PathGuard,
 };
-pub use contents::{Contents, KeptContent};
+pub use contents::Contents;
 pub use credentials::Credentials;
 pub use daily_use::{
     CountedUse, DailyUse, MICROS_PER_DAY, MostUsed, UseNumbers, UseOfDay, UseOfStore, as_date, date_of,
