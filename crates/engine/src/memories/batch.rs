@@ -18,7 +18,7 @@ use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, Memor
 use parking_lot::Mutex;
 
 use super::Memories;
-use super::decisions::{Creation, CreationRead, Update};
+use super::decisions::{Creation, Update};
 use super::receipt::{SentFields, conceal_refusal};
 use super::requests::OnExistingMemory;
 use crate::store_tests::StoreTests;
@@ -160,20 +160,16 @@ impl Batch {
         operation: &ParsedOperation,
     ) -> Result<OperationDecision, EngineError> {
         let obstacle = |decision: &Decision| obstacle(found, by_path, decision);
+        let missing = FoundMemory { store: found.store, expiry: found.expiry, target: MemoryTarget::Missing };
         let decided = match &operation.operation {
             Err(error) => return Ok(Err(Arc::clone(error))),
             Ok(Operation::Put(creation)) => {
-                let there = by_path.get(creation.path.as_str());
                 let replaces = creation.on_taken == OnExistingMemory::Replace;
-                let read = CreationRead {
-                    store: Some(found.store),
-                    found: there.filter(|_| replaces).map(|found| (*found).clone()),
-                };
+                let there = by_path.get(creation.path.as_str()).filter(|_| replaces);
+                let read = Some(there.map_or(missing, |there| FoundMemory::clone(there)));
                 decide_as_single(write, creation, &read, obstacle).await
             }
             Ok(Operation::Update(update)) => {
-                let missing =
-                    FoundMemory { store: found.store, expiry: found.expiry, target: MemoryTarget::Missing };
                 let read = found.memories.get(&update.memory_id).unwrap_or(&missing);
                 decide_as_single(write, update, read, obstacle).await
             }

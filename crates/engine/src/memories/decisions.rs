@@ -6,8 +6,8 @@ use keepsake_core::{
     Content, ContentHash, DirPath, MemoryId, MemoryPath, ObjectKind, Refused, Timestamp, VersionId,
 };
 use keepsake_index::{
-    Depth, ExpiryChange, FoundMemory, Head, Memory, MemoryItem, MemoryListing, MemoryTarget, Origin,
-    StoreState, Target,
+    Depth, Expiry, ExpiryChange, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryTarget,
+    Origin, StoreState, Target,
 };
 
 use super::Precondition;
@@ -28,54 +28,45 @@ pub(super) struct Creation {
     pub(super) now: Timestamp,
 }
 
-/// The store and the memory at the path, read only if the creation may replace the
-/// memory.
-#[derive(Default)]
-pub(super) struct CreationRead {
-    pub(super) store: Option<StoreState>,
-    /// `None`: no memory is at the path.
-    pub(super) found: Option<FoundMemory>,
-}
-
-impl From<CreationRead> for Option<FoundMemory> {
-    fn from(place: CreationRead) -> Self {
-        place.found
-    }
-}
-
 impl Change for Creation {
-    type Read = CreationRead;
+    /// The memory at the path, read only if the creation may replace the memory.
+    type Read = Option<FoundMemory>;
     type Error = EngineError;
 
     fn locked_path(&self) -> Option<&str> {
         (self.on_taken == OnExistingMemory::Replace).then(|| self.path.as_str())
     }
 
-    async fn read(&self, write: &Write<'_>) -> Result<CreationRead, EngineError> {
+    async fn read(&self, write: &Write<'_>) -> Result<Option<FoundMemory>, EngineError> {
         if self.on_taken != OnExistingMemory::Replace {
             // The commit checks whether the path is free.
-            return Ok(CreationRead::default());
+            return Ok(None);
         }
-        let lookup = write.look_up(Some(&self.path)).await?;
-        let found = match lookup.target {
-            Target::Memory(head) => Some(write.memory(head.memory_id).await?),
-            Target::Missing | Target::Directory(_) => None,
-        };
-        Ok(CreationRead { store: Some(lookup.store), found })
+        let Lookup { store, target } = write.look_up(Some(&self.path)).await?;
+        Ok(Some(match target {
+            Target::Memory(head) => write.memory(head.memory_id).await?,
+            Target::Missing | Target::Directory(_) => {
+                // Only a memory that is there needs the expiry.
+                FoundMemory { store, expiry: Expiry::default(), target: MemoryTarget::Missing }
+            }
+        }))
     }
 
-    fn decide(&self, read: &CreationRead) -> Result<Decision, EngineError> {
-        match &read.found {
-            None if self.expected.is_some() => Err(EngineError::PreconditionFailed {
-                why: "the precondition does not hold: no memory exists at `path`",
-                memory_id: None,
-                current_sha256: None,
-            }),
-            None => {
+    fn decide(&self, read: &Option<FoundMemory>) -> Result<Decision, EngineError> {
+        match read {
+            None | Some(FoundMemory { target: MemoryTarget::Missing, .. }) => {
+                if self.expected.is_some() {
+                    return Err(EngineError::PreconditionFailed {
+                        why: "the precondition does not hold: no memory exists at `path`",
+                        memory_id: None,
+                        current_sha256: None,
+                    });
+                }
                 check_expiry(&self.expiry, &self.path, self.now)?;
                 let content = NewContent::New(self.content.clone());
                 let created = ProposedChange::store(Origin::New, self.path.clone(), content);
-                Ok(Decision::change(read.store, ProposedChange { expiry: self.expiry, ..created }))
+                let store = read.as_ref().map(|found| found.store);
+                Ok(Decision::change(store, ProposedChange { expiry: self.expiry, ..created }))
             }
             Some(FoundMemory { store, target: MemoryTarget::Live(memory), .. })
                 if memory.head.path == self.path =>
@@ -96,7 +87,7 @@ impl Change for Creation {
     async fn refused(
         &self,
         write: &Write<'_>,
-        _: &CreationRead,
+        _: &Option<FoundMemory>,
         refusal: Refused,
     ) -> Result<Decision, EngineError> {
         match (self.on_taken, &refusal) {
