@@ -18,8 +18,7 @@ use crate::database::{Commits, Database, FromRow, Ids, Mode, Role, Row, Tx, from
 use crate::listing::end_of;
 use crate::model::{
     Claim, Directory, DirectorySummary, EarlierCall, Expiry, FoundMemories, FoundMemory, Head, HeadLookup,
-    Idempotency, Lookup, Memory, MemoryLookup, MemoryTarget, PathKey, PinOutcome, StoreKey, StoreState,
-    Target,
+    Idempotency, Lookup, Memory, MemoryTarget, PathKey, PinOutcome, StoreKey, StoreState, Target,
 };
 use crate::stores::lock_live_store;
 use crate::{ChangeError, IndexError};
@@ -301,7 +300,7 @@ impl Memories {
         memory_id: MemoryId,
     ) -> Result<Option<FoundMemory>, IndexError> {
         let store = StoreKey { tenant_id, store_id };
-        let memory = self.lookups.memory(MemoryLookup { store, memory_id });
+        let memory = self.lookups.memory((store, memory_id));
         let role = Role::Tenant(tenant_id);
         self.database.measure("memory", role, Mode::Statement, memory).await
     }

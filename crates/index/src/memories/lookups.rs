@@ -73,7 +73,7 @@ impl Lookups {
         {
             return Ok(Some(found));
         }
-        let lane = self.database.lane_of(at.store.tenant_id);
+        let lane = self.database.lane_of(at.0.tenant_id);
         answered(self.memories.run(lane, at).await)
     }
 }

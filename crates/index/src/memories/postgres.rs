@@ -58,8 +58,8 @@ pub(super) fn heads<'t>(tx: &'t mut Tx, wanted: &[HeadLookup]) -> Query<'t> {
 }
 
 pub(super) fn memories<'t>(tx: &'t mut Tx, wanted: &[MemoryLookup]) -> Query<'t> {
-    let [tenants, stores] = columns(wanted.iter().map(|at| at.store));
-    let ids: Vec<_> = wanted.iter().map(|at| at.memory_id.uuid()).collect();
+    let [tenants, stores] = columns(wanted.iter().map(|(store, _)| *store));
+    let ids: Vec<_> = wanted.iter().map(|(_, memory_id)| memory_id.uuid()).collect();
     with_tenants(tx, BY_ID, tenants).bind_array(stores).bind_array(ids)
 }
 

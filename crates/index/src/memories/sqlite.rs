@@ -161,9 +161,9 @@ pub(super) async fn memories(
     wanted: &[MemoryLookup],
 ) -> Result<Vec<Answer<FoundMemory>>, IndexError> {
     let moment = index.known().moment();
-    let element = |at: &MemoryLookup| {
-        let [tenant, store] = hex_of(at.store);
-        json!([tenant, store, hex(at.memory_id.uuid())])
+    let element = |&(store, memory_id): &MemoryLookup| {
+        let [tenant, store] = hex_of(store);
+        json!([tenant, store, hex(memory_id.uuid())])
     };
     let elements = wanted.iter().map(element).collect::<Value>().to_string();
     let mut answers: Vec<Answer<FoundMemory>> = database.all(call, Role::Anonymous, BY_ID, elements).await?;

@@ -22,11 +22,7 @@ pub(crate) struct HeadLookup {
     pub(crate) max_entries: u64,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct MemoryLookup {
-    pub(crate) store: StoreKey,
-    pub(crate) memory_id: MemoryId,
-}
+pub(crate) type MemoryLookup = (StoreKey, MemoryId);
 
 impl PathKey {
     /// The path, as that of a directory.

@@ -301,7 +301,7 @@ impl ChangedPlaces {
         // A change with a new head adds content, which an archived store refuses.
         let store = StoreState { is_archived: false, purge_epoch };
         for change in &commit.changes {
-            self.0.insert(Subject::Memory(MemoryLookup { store: key, memory_id: change.memory_id }), None);
+            self.0.insert(Subject::Memory((key, change.memory_id)), None);
             let paths = [
                 change.from.head().map(|before| &before.path),
                 change.after.as_ref().map(|after| &after.path),

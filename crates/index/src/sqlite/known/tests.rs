@@ -141,7 +141,7 @@ fn assert_forgets<Q>(
 
 #[test]
 fn memories_and_pages_are_known_until_a_commit_changes_them() {
-    let by_id = |id| MemoryLookup { store: at("/").place.store, memory_id: memory_id(id) };
+    let by_id = |id| (at("/").place.store, memory_id(id));
     let found = FoundMemory { store: STORE, expiry: Expiry::default(), target: MemoryTarget::Missing };
     assert_forgets(
         &[by_id(0)],
