@@ -26,11 +26,9 @@ use std::sync::{Arc, Weak};
 
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::schemas::MemorySearchHitType;
-use keepsake_core::{
-    BlobKey, DirPath, MeaningReason, MemoryId, MemoryPath, ObjectKind, Refused, StoreId, TenantId,
-};
+use keepsake_core::{BlobKey, DirPath, MeaningReason, MemoryPath, ObjectKind, Refused, StoreId, TenantId};
 use keepsake_index::{Scope, SearchedVersion};
-use keepsake_search::{Embedding, Marker, QueryTooLong, Snippet};
+use keepsake_search::{Embedding, Marker, QueryTooLong, RankedMemory, Snippet};
 
 use crate::compute::off_the_runtime;
 use crate::content::ContentLoss;
@@ -78,12 +76,7 @@ pub struct SearchQuery {
 #[derive(Debug)]
 struct Candidate {
     store_id: StoreId,
-    memory_id: MemoryId,
-    path: MemoryPath,
-    score: f64,
-    explanation: SearchExplanation,
-    /// The chunk of the content that is nearest in meaning: its offset and length in bytes.
-    chunk: Option<(usize, usize)>,
+    ranked: RankedMemory,
     version: SearchedVersion,
     purge_epoch: i64,
     marker: Arc<Marker>,
@@ -91,31 +84,33 @@ struct Candidate {
 
 impl Candidate {
     fn after(&self) -> HitPosition {
-        HitPosition { score: self.score, store_id: self.store_id, path: self.path.clone() }
+        HitPosition { score: self.ranked.score, store_id: self.store_id, path: self.ranked.path.clone() }
     }
 
     /// The passage that counted most for the hit.
     fn snippet(&self, content: &str) -> Snippet {
-        let SearchExplanation { lexical, meaning } = self.explanation;
-        match self.chunk {
-            Some((offset, len)) if meaning > lexical => self.marker.passage(content, offset, len),
+        match self.ranked.chunk {
+            Some((offset, len)) if self.ranked.meaning > self.ranked.lexical => {
+                self.marker.passage(content, offset, len)
+            }
             _ => self.marker.snippet(content),
         }
     }
 
     /// The hit with the passage that it shows.
     fn hit(self, snippet: Snippet, is_explained: bool) -> SearchHit {
+        let RankedMemory { memory, path, score, lexical, meaning, .. } = self.ranked;
         SearchHit {
             r#type: MemorySearchHitType,
             store_id: self.store_id,
-            memory_id: self.memory_id,
-            path: self.path,
-            score: self.score,
+            memory_id: memory,
+            path,
+            score,
             line: snippet.line,
             snippet: snippet.text,
             content_sha256: self.version.sha256,
             updated_at: self.version.updated_at,
-            explanation: is_explained.then_some(self.explanation),
+            explanation: is_explained.then_some(SearchExplanation { lexical, meaning }),
         }
     }
 }
@@ -502,7 +497,7 @@ impl Search {
                     store_id: candidate.store_id,
                     blob_id: candidate.version.blob_id,
                 };
-                let memory = (candidate.memory_id, &candidate.path);
+                let memory = (candidate.ranked.memory, &candidate.ranked.path);
                 let content = self
                     .contents
                     .searched(key, candidate.purge_epoch, memory, candidate.version.sha256)
@@ -531,8 +526,9 @@ impl Search {
             read.into_iter().map(show).collect::<Vec<_>>()
         };
         let shown = self.context.computations.run(principal.tenant_id, show_all).await?;
-        let read_of =
-            |candidate: &Candidate| (candidate.store_id, candidate.memory_id, candidate.version.version_id);
+        let read_of = |candidate: &Candidate| {
+            (candidate.store_id, candidate.ranked.memory, candidate.version.version_id)
+        };
         let were_read = shown.iter().filter(|(.., is_read)| *is_read);
         let were_read: Vec<_> = were_read.map(|(candidate, ..)| read_of(candidate)).collect();
         self.access.note_hits(principal, &were_read);

@@ -22,7 +22,7 @@ use uuid::Uuid;
 use super::meaning::VectorsPlace;
 use super::outcome::{ChangedMemory, StoreOutcome};
 use super::position::HitPosition;
-use super::{Candidate, ParsedSearch, SearchExplanation, StoreHits};
+use super::{Candidate, ParsedSearch, StoreHits};
 use crate::EngineError;
 use crate::compute::off_the_runtime;
 
@@ -361,19 +361,9 @@ impl SearchedStore {
         let candidates = results
             .found
             .into_iter()
-            .filter_map(|found| {
-                let known = state.heads.get(&found.memory)?;
-                Some(Candidate {
-                    store_id,
-                    memory_id: found.memory,
-                    path: found.path,
-                    score: found.score,
-                    explanation: SearchExplanation { lexical: found.lexical, meaning: found.meaning },
-                    chunk: found.chunk,
-                    version: *known,
-                    purge_epoch,
-                    marker: Arc::clone(&marker),
-                })
+            .filter_map(|ranked| {
+                let version = *state.heads.get(&ranked.memory)?;
+                Some(Candidate { store_id, ranked, version, purge_epoch, marker: Arc::clone(&marker) })
             })
             .collect();
         // Vectors are not even read if the rows are too large.
