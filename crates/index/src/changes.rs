@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use sqlx::AssertSqlSafe;
 
 use crate::IndexError;
-use crate::database::{Database, Role, from_row};
+use crate::database::{Database, FromRow, Role, Row, from_row};
 use crate::model::Version;
 use crate::numbers::hex;
 use crate::versions::VERSION_COLUMNS;
@@ -59,18 +59,17 @@ pub struct ChangePage {
     pub versions: Arc<[Version]>,
 }
 
-/// The head of a store, and a version after the given place, if there is one.
-struct ChangeRow {
-    head: StoreHead,
-    version_before: Option<VersionId>,
-    newest_version: Option<VersionId>,
-    version: Option<Version>,
-}
-
 from_row! {
     StoreHead { tenant_id = "of_tenant", store_id = "of_store", seq = "newest_seq", purge_epoch }
-    ChangeRow { version_before, newest_version; head, version if "version_id" }
+    ChangePage { seq = "newest_seq", purge_epoch, version_before, newest_version .. versions }
     SessionHead { tenant_id, session_id, recent_events }
+}
+
+/// The state of a store, and a version after the given place, if there is one.
+impl FromRow for (ChangePage, Option<Version>) {
+    fn from_row(row: &Row) -> Result<Self, IndexError> {
+        Ok((row.read()?, row.read_unless_null("version_id")?))
+    }
 }
 
 const HEAD: &str = "s.tenant_id AS of_tenant, s.store_id AS of_store, s.seq AS newest_seq, s.purge_epoch";
@@ -97,17 +96,11 @@ impl Changes {
              WHERE s.tenant_id = $1 AND s.store_id = $2 AND s.deleted_at IS NULL ORDER BY v.seq"
         );
         let (role, values) = (Role::Tenant(tenant_id), (tenant_id, store_id, after, limit));
-        let rows: Vec<ChangeRow> = self.0.all("changes_after", role, AssertSqlSafe(text), values).await?;
-        let Some(first) = rows.first() else {
-            return Ok(None);
-        };
-        Ok(Some(ChangePage {
-            seq: first.head.seq,
-            purge_epoch: first.head.purge_epoch,
-            version_before: first.version_before,
-            newest_version: first.newest_version,
-            versions: rows.into_iter().filter_map(|row| row.version).collect(),
-        }))
+        let rows: Vec<(ChangePage, Option<Version>)> =
+            self.0.all("changes_after", role, AssertSqlSafe(text), values).await?;
+        let first = rows.first().map(|(page, _)| page.clone());
+        let versions = rows.into_iter().filter_map(|(_, version)| version).collect();
+        Ok(first.map(|page| ChangePage { versions, ..page }))
     }
 
     /// The newest changes of stores of any tenant, in one query. Deleted stores are
