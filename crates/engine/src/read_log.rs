@@ -19,18 +19,11 @@ pub(crate) struct ReadLog(Mutex<Reads>);
 
 #[derive(Debug, Default)]
 struct Reads {
-    entries: TenantEntries<ReadKey, ReadSpan>,
+    entries: TenantEntries<(StoreId, VersionId, VersionReader), ReadSpan>,
     /// The batch that the last flush may have written.
     begun: Option<Batch<RecordedReads>>,
     /// The last time at which a read of a tenant was dropped.
     dropped_at: HashMap<TenantId, Timestamp>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct ReadKey {
-    store_id: StoreId,
-    version_id: VersionId,
-    reader: VersionReader,
 }
 
 /// The log after reads were noted.
@@ -64,7 +57,7 @@ impl ReadLog {
         let span = ReadSpan { first_at: at, last_at: at, count: 1 };
         let mut dropped = 0;
         for (store_id, version_id) in shown {
-            let key = ReadKey { store_id, version_id, reader: reader.clone() };
+            let key = (store_id, version_id, reader.clone());
             dropped += u64::from(!reads.entries.add(tenant_id, key, span));
         }
         if dropped > 0 {
@@ -75,9 +68,12 @@ impl ReadLog {
 
     pub(crate) fn take(&self) -> UnwrittenReads<'_> {
         let taken = std::mem::take(&mut *self.0.lock());
-        let recorded = |tenant_id, key, span| {
-            let ReadKey { store_id, version_id, reader } = key;
-            RecordedReads { tenant_id, store_id, version_id, reader, span }
+        let recorded = |tenant_id, (store_id, version_id, reader), span| RecordedReads {
+            tenant_id,
+            store_id,
+            version_id,
+            reader,
+            span,
         };
         UnwrittenReads {
             log: self,
@@ -133,7 +129,7 @@ impl Drop for UnwrittenReads<'_> {
         let mut log = self.log.0.lock();
         log.begun = self.batches.begun.take();
         for RecordedReads { tenant_id, store_id, version_id, reader, span } in self.batches.rest.drain(..) {
-            if !log.entries.put_back(tenant_id, ReadKey { store_id, version_id, reader }, span) {
+            if !log.entries.put_back(tenant_id, (store_id, version_id, reader), span) {
                 log.note_drop(tenant_id, span.last_at);
             }
         }
