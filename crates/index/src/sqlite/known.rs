@@ -71,14 +71,8 @@ struct NewHead {
     /// Has no claim until [`NewHead::with_claim`] copies the claim of the head before.
     head: Head,
     store: StoreState,
-    before: Option<HeadBefore>,
-}
-
-/// The head before an edit or a rename. The new head keeps its claim.
-#[derive(Debug)]
-struct HeadBefore {
-    at: Subject,
-    version_id: VersionId,
+    /// The place and the version of the head before an edit or a rename. The new head keeps its claim.
+    before: Option<(Subject, VersionId)>,
     /// The replica that commits; the commit ends the replica's own claim.
     replica: Uuid,
 }
@@ -317,12 +311,10 @@ impl ChangedPlaces {
             let (Some(head), Origin::New | Origin::Live(_)) = (change.head(seq), &change.from) else {
                 continue;
             };
-            let before = change.from.head().map(|before| HeadBefore {
-                at: at(Some(before.path.clone())),
-                version_id: before.version_id,
-                replica: commit.replica,
-            });
-            self.0.insert(at(Some(head.path.clone())), Some(NewHead { head, store, before }));
+            let before = change.from.head();
+            let before = before.map(|before| (at(Some(before.path.clone())), before.version_id));
+            let place = at(Some(head.path.clone()));
+            self.0.insert(place, Some(NewHead { head, store, before, replica: commit.replica }));
         }
     }
 }
@@ -330,7 +322,7 @@ impl ChangedPlaces {
 impl NewHead {
     /// Copies the claim of the head before; `None` if that head is not cached.
     fn with_claim(mut self, answers: &Answers) -> Option<Self> {
-        if let Some(HeadBefore { at, version_id, replica }) = &self.before {
+        if let Some((at, version_id)) = &self.before {
             let answer = answers.slot(at)?.target(0)?;
             let Target::Memory(before) = &answer.target else {
                 return None;
@@ -338,7 +330,7 @@ impl NewHead {
             if before.version_id != *version_id {
                 return None;
             }
-            self.head.claim = before.claim.filter(|claim| claim.replica != *replica);
+            self.head.claim = before.claim.filter(|claim| claim.replica != self.replica);
         }
         Some(self)
     }
