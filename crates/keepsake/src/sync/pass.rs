@@ -63,12 +63,6 @@ struct PlanInput {
     redacted: BTreeSet<MemoryPath>,
 }
 
-struct HeldFile {
-    /// The path of its base.
-    origin: MemoryPath,
-    state: VersionState,
-}
-
 impl Sync {
     /// Makes passes until both sides are equal, and reports their steps. After an error,
     /// the state and the report have the steps that were done.
@@ -168,7 +162,7 @@ impl Sync {
         let mut redacted = BTreeSet::new();
         let held = self.held(base, &plan, local, remote, lineage).await?;
         if !held.is_empty() {
-            for (path, HeldFile { origin, state }) in held {
+            for (path, (origin, state)) in held {
                 let reason = match state {
                     VersionState::Redacted => REDACTED,
                     VersionState::Removed | VersionState::Likely => REMOVED,
@@ -207,7 +201,8 @@ impl Sync {
     }
 
     /// The files that a plan would upload although the store removed, or may have removed,
-    /// the content that they were made from: edited files, and moved ones.
+    /// the content that they were made from: edited files, and moved ones. Each has the path of its base, and
+    /// the state of the base's version.
     async fn held(
         &self,
         base: &Base,
@@ -215,7 +210,7 @@ impl Sync {
         local: &LocalFiles,
         remote: &RemoteMemories,
         lineage: Lineage,
-    ) -> Result<BTreeMap<MemoryPath, HeldFile>> {
+    ) -> Result<BTreeMap<MemoryPath, (MemoryPath, VersionState)>> {
         let is_upload = |action: &&Action| matches!(action, Action::KeepBoth { .. } | Action::Create { .. });
         let mut uploads = plan.actions.iter().filter(is_upload).map(Action::path).peekable();
         let mut held = BTreeMap::new();
@@ -250,7 +245,7 @@ impl Sync {
                     VersionState::Kept | VersionState::Lost | VersionState::Hidden => false,
                 };
                 if is_held {
-                    held.insert(path.clone(), HeldFile { origin: origin.clone(), state });
+                    held.insert(path.clone(), (origin.clone(), state));
                 }
             }
         }
