@@ -250,15 +250,8 @@ impl PurgedBatch {
     }
 }
 
-struct MemoryRow {
-    path: String,
-    size_bytes: Option<u64>,
-    is_live: bool,
-}
-
 from_row! {
     StoreRow { seq, granted_bytes, is_deleted }
-    MemoryRow { path, size_bytes, is_live }
 }
 
 impl<'t> Removal<'t> {
@@ -372,7 +365,7 @@ impl<'t> Removal<'t> {
     /// live ones out of their directories. The caller counts them.
     async fn delete_memories(&mut self, memories: &[MemoryId]) -> Result<RemovedMemories, IndexError> {
         let query = self.query_with_lists(DELETE_MEMORIES);
-        let rows: Vec<MemoryRow> = query.bind(Ids(Some(memories))).all().await?;
+        let rows: Vec<(String, Option<u64>, bool)> = query.bind(Ids(Some(memories))).all().await?;
         let mut counts = [0; 3];
         let texts = [DELETE_ACCESS_TIMES, DELETE_SEARCH_DOCUMENTS, DELETE_EMBEDDINGS];
         for (count, text) in counts.iter_mut().zip(texts) {
@@ -380,8 +373,8 @@ impl<'t> Removal<'t> {
         }
         let [access_times, search_documents, _] = counts;
         let deleted = rows.len() as u64;
-        let live = rows.into_iter().filter(|row| row.is_live);
-        let live = live.map(|row| (MemoryPath::from_trusted(row.path), row.size_bytes.unwrap_or_default()));
+        let live = rows.into_iter().filter(|(.., is_live)| *is_live);
+        let live = live.map(|(path, bytes, _)| (MemoryPath::from_trusted(path), bytes.unwrap_or_default()));
         let plan = CommitPlan::leaving(&live.collect::<Vec<_>>());
         if !plan.directories.is_empty() {
             self.move_directories(&plan).await?;
