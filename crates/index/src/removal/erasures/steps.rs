@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::super::{Queue, Removal, VersionSelection, stores};
 use super::{ErasureReceipt, RowsErased, StepName};
 use crate::IndexError;
-use crate::database::{Ids, RowLock, Tx, from_row};
+use crate::database::{Ids, RowLock, Tx};
 use crate::listing::end_of;
 use crate::model::{DeletionReason, FORGOTTEN};
 use crate::numbers::signed;
@@ -165,14 +165,6 @@ pub(super) struct Step {
     pub(super) limit: u32,
 }
 
-struct HistoryRow {
-    seq: i64,
-    memory_id: MemoryId,
-    is_below: bool,
-}
-
-from_row!(HistoryRow { seq, memory_id, is_below });
-
 impl Step {
     pub(super) async fn run(&mut self, tx: &mut Tx) -> Result<(), IndexError> {
         if self.receipt.steps.is_empty() {
@@ -268,19 +260,18 @@ impl Step {
         let progress = &mut self.progress;
         let query = removal.query(HISTORY).bind((progress.seq, progress.through));
         let query = query.bind((self.limit, below.as_str(), end_of(below)));
-        let rows: Vec<HistoryRow> = query.all().await?;
+        let rows: Vec<(i64, MemoryId, bool)> = query.all().await?;
         let at_most = (self.limit as usize / ROWS_OF_A_MEMORY).max(1);
         let is_last = rows.len() < self.limit as usize;
         let mut found = BTreeSet::new();
-        for row in rows {
-            let memory_id = row.memory_id;
-            if row.is_below && !found.contains(&memory_id) {
+        for (seq, memory_id, is_below) in rows {
+            if is_below && !found.contains(&memory_id) {
                 if found.len() == at_most {
                     return Ok(found.into_iter().collect());
                 }
                 found.insert(memory_id);
             }
-            progress.seq = row.seq;
+            progress.seq = seq;
         }
         if is_last {
             progress.seq = progress.through;
