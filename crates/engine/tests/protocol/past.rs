@@ -66,7 +66,7 @@ async fn scanned(setup: &TestEngine, seq: i64) -> Vec<(MemoryPath, ContentHash)>
         let range = (None, Moment::Seq(seq));
         let past = &setup.index.past;
         let batch = past.changes(setup.principal.tenant_id, setup.store_id, range, next, 7).await.unwrap();
-        let memories = batch.items.into_iter().filter_map(|change| change.after);
+        let memories = batch.items.into_iter().filter_map(|[_, after]| after);
         found.extend(memories.map(|memory| (memory.path.unwrap(), memory.content.unwrap().sha256)));
         next = batch.next;
         if next.is_none() {
