@@ -13,13 +13,13 @@ use crate::EngineError;
 
 /// Lifetime of cached credential look-ups. It is short enough that a revocation
 /// takes effect within five seconds, including the time of the look-up.
-pub(crate) const BELIEVED_FOR: Duration = Duration::from_secs(3);
+pub(crate) const LOOK_UP_LIFETIME: Duration = Duration::from_secs(3);
 /// Maximum number of cached credentials of each kind.
-pub(crate) const REMEMBERED: u64 = 10_000;
+pub(crate) const MAX_CACHED_LOOK_UPS: u64 = 10_000;
 
-/// A look-up is not valid after the clock was set back.
-pub(crate) fn is_believed(looked_up_at: Timestamp, now: Timestamp) -> bool {
-    looked_up_at <= now && now < looked_up_at.plus(BELIEVED_FOR)
+/// Whether a look-up is recent enough to use. One with a later time is not: the clock was set back.
+pub(crate) fn is_recent(looked_up_at: Timestamp, now: Timestamp) -> bool {
+    looked_up_at <= now && now < looked_up_at.plus(LOOK_UP_LIFETIME)
 }
 
 /// The values that were looked up in the last seconds, and when.
@@ -37,12 +37,12 @@ where
     V: Clone + Send + Sync + 'static,
 {
     pub(crate) fn new() -> Self {
-        Self(Cache::new(REMEMBERED))
+        Self(Cache::new(MAX_CACHED_LOOK_UPS))
     }
 
     /// The value, if its look-up is recent.
     pub(crate) async fn known(&self, key: &K, now: Timestamp) -> Option<V> {
-        let known = self.0.get(key).await.filter(|(at, _)| is_believed(*at, now));
+        let known = self.0.get(key).await.filter(|(at, _)| is_recent(*at, now));
         known.map(|(_, value)| value)
     }
 
@@ -67,7 +67,7 @@ where
             .entry_by_ref(key)
             .and_try_compute_with(async |entry| {
                 let looked_up_at = entry.map(|entry: Entry<K, (Timestamp, V)>| entry.into_value().0);
-                if looked_up_at.is_some_and(|at| is_believed(at, now)) {
+                if looked_up_at.is_some_and(|at| is_recent(at, now)) {
                     return Ok(Op::Nop);
                 }
                 let found = look_up(looked_up_at.is_some()).await?;

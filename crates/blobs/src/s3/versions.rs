@@ -18,7 +18,7 @@ use crate::{BlobError, ObjectVersions};
 const DELETIONS_AT_ONCE: usize = 16;
 /// How long the versioning state of a bucket is cached, so that not every refused
 /// write requests it. AWS needs longer to enable versioning.
-const BELIEVED_FOR: Duration = Duration::from_mins(5);
+const CACHE_LIFETIME: Duration = Duration::from_mins(5);
 
 /// The answer to a request about versions.
 enum Answer<T> {
@@ -97,7 +97,7 @@ impl VersioningCache {
     /// The cached state, if it is still valid at a time.
     fn at(&self, now: Instant) -> Option<Versioning> {
         let seen = self.0.lock();
-        seen.filter(|(at, _)| now.duration_since(*at) < BELIEVED_FOR).map(|(_, versioning)| versioning)
+        seen.filter(|(at, _)| now.duration_since(*at) < CACHE_LIFETIME).map(|(_, versioning)| versioning)
     }
 
     fn remember(&self, versioning: Versioning, now: Instant) {
@@ -417,10 +417,10 @@ mod tests {
         let (seen, now) = (VersioningCache::default(), Instant::now());
         assert_eq!(seen.at(now), None);
         seen.remember(Versioning::Never, now);
-        let last = now + BELIEVED_FOR.saturating_sub(Duration::from_nanos(1));
+        let last = now + CACHE_LIFETIME.saturating_sub(Duration::from_nanos(1));
         assert_eq!(seen.at(last), Some(Versioning::Never));
-        assert_eq!(seen.at(now + BELIEVED_FOR), None);
-        seen.remember(Versioning::Possible, now + BELIEVED_FOR);
-        assert_eq!(seen.at(now + BELIEVED_FOR), Some(Versioning::Possible));
+        assert_eq!(seen.at(now + CACHE_LIFETIME), None);
+        seen.remember(Versioning::Possible, now + CACHE_LIFETIME);
+        assert_eq!(seen.at(now + CACHE_LIFETIME), Some(Versioning::Possible));
     }
 }

@@ -16,7 +16,7 @@ use moka::future::Cache;
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::look_ups::{BELIEVED_FOR, LookUps, REMEMBERED, is_believed};
+use crate::look_ups::{LOOK_UP_LIFETIME, LookUps, MAX_CACHED_LOOK_UPS, is_recent};
 use crate::shared::Shared;
 use crate::{EngineError, Principal};
 
@@ -72,10 +72,10 @@ impl KeyAuth {
             shared,
             known: LookUps::new(),
             unknown: Cache::builder()
-                .max_capacity(REMEMBERED)
+                .max_capacity(MAX_CACHED_LOOK_UPS)
                 // The engine's clock decides about validity; this only frees
                 // the memory.
-                .time_to_live(2 * BELIEVED_FOR)
+                .time_to_live(2 * LOOK_UP_LIFETIME)
                 .build(),
             turns: Semaphore::new(LOOK_UPS_AT_ONCE),
             misses: Misses::default(),
@@ -127,7 +127,7 @@ impl KeyAuth {
         now: Timestamp,
     ) -> Result<Option<Credential>, EngineError> {
         let missed_at = self.unknown.get(secret_sha256).await;
-        if missed_at.is_some_and(|missed_at| is_believed(missed_at, now)) {
+        if missed_at.is_some_and(|missed_at| is_recent(missed_at, now)) {
             return Ok(None);
         }
         if !self.misses.are_few(now) {
