@@ -59,8 +59,8 @@ const TALLY: &str = "SELECT r.name AS job, (r.started_at - $2) / $3 AS part, cou
     FROM_TEXTS($1) EACH[job_run r: r.name = texts.text AND r.started_at >= $2] \
     GROUP BY 1, 2 ORDER BY 1, 2";
 
-/// How long a failed run of the schedule waits before it is repeated.
-pub const FAILED_RUN_RESTS: Duration = Duration::from_mins(5);
+/// Delay before a failed run of the schedule is repeated.
+pub const FAILED_RUN_DELAY: Duration = Duration::from_mins(5);
 
 #[derive(Debug, Clone)]
 pub struct JobRuns(pub(crate) Database);
@@ -76,7 +76,7 @@ impl JobRuns {
     /// Returns the fence of the lease, higher than every earlier one, or `None` if
     /// another replica holds the lease or the slot's run has ended. A slot can be taken
     /// again if its run never ended (its owner died), or if its run failed at least
-    /// [`FAILED_RUN_RESTS`] ago. A lease that ends later than twice its length from now
+    /// [`FAILED_RUN_DELAY`] ago. A lease that ends later than twice its length from now
     /// was taken by a clock that was ahead, and can be taken.
     pub async fn claim(
         &self,
@@ -97,7 +97,7 @@ impl JobRuns {
             return Ok(None);
         };
         let query = tx.query(BEGIN_RUN).bind((job, slot, now, owner, fence));
-        let begun = query.bind(now.minus(FAILED_RUN_RESTS)).execute().await?;
+        let begun = query.bind(now.minus(FAILED_RUN_DELAY)).execute().await?;
         if begun == 0 {
             return Ok(None); // the slot was run: dropping the transaction gives the lease back
         }

@@ -83,7 +83,7 @@ pub use flushed_batches::FlushedBatch;
 pub use forks::{FORK_HELD_FOR, ForkCounts, Forks, OpenFork};
 pub use grants::Grants;
 pub use imports::{HistoryPart, ImportOutcome, Imports};
-pub use job_runs::{FAILED_RUN_RESTS, JobRuns};
+pub use job_runs::{FAILED_RUN_DELAY, JobRuns};
 pub use keys::{ApiKeys, REVOKED_KEYS_COUNT_FOR};
 pub use memories::Memories;
 pub use migrations::MigrationReport;

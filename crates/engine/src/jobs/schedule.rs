@@ -5,7 +5,7 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use croner::parser::{CronParser, Seconds};
 use keepsake_core::Timestamp;
-use keepsake_index::{FAILED_RUN_RESTS, JobRun, RunStatus};
+use keepsake_index::{FAILED_RUN_DELAY, JobRun, RunStatus};
 
 use super::Job;
 use super::lease::slot_of;
@@ -16,7 +16,7 @@ pub(crate) fn next_run_at(job: &dyn Job, now: Timestamp, runs: &[JobRun]) -> Tim
     let earliest = match runs.iter().find(|run| run.slot == slot) {
         // A slot has one run that succeeds.
         Some(JobRun { status: RunStatus::Running | RunStatus::Done, .. }) => slot.plus(job.plan().period),
-        Some(JobRun { ended_at: Some(ended_at), .. }) => now.max(ended_at.plus(FAILED_RUN_RESTS)),
+        Some(JobRun { ended_at: Some(ended_at), .. }) => now.max(ended_at.plus(FAILED_RUN_DELAY)),
         _ => now,
     };
     next_trigger(job.plan().schedule, earliest).unwrap_or(earliest)
