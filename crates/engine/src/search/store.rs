@@ -152,7 +152,7 @@ impl SearchedStore {
                 log_damaged_vectors(row.memory_id);
             }
         }
-        self.note(&mut state);
+        self.keep_within_limit(&mut state);
         true
     }
 
@@ -167,7 +167,7 @@ impl SearchedStore {
             // A query has no meaning in terms of another model.
             state.vectors = KnownVectors::default();
         }
-        self.note_expecting(&mut state, wanted.bytes);
+        self.keep_within_limit_with(&mut state, wanted.bytes);
         state.vectors.too_large_beside.is_none()
     }
 
@@ -186,7 +186,7 @@ impl SearchedStore {
         let mut state = self.state.write();
         if state.place == Some(place) {
             *state = State::default();
-            self.note(&mut state);
+            self.keep_within_limit(&mut state);
         }
     }
 
@@ -217,17 +217,18 @@ impl SearchedStore {
         };
         let mut state = self.state.write();
         state.adopt(built);
-        self.note(&mut state);
+        self.keep_within_limit(&mut state);
     }
 
-    /// Updates the values that are readable without the lock. Drops vectors that exceed the
-    /// limit of a store beside its rows, and else postings that exceed it beside both.
-    fn note(&self, state: &mut State) {
-        self.note_expecting(state, 0);
+    /// Drops the vectors if they and the rows exceed the limit of a store, and the postings if
+    /// all together exceed it. Then updates the values that are readable without the lock.
+    fn keep_within_limit(&self, state: &mut State) {
+        self.keep_within_limit_with(state, 0);
     }
 
-    /// The same with room for vectors of so many bytes.
-    fn note_expecting(&self, state: &mut State, vector_bytes: usize) {
+    /// As [`Self::keep_within_limit`], but counts at least `vector_bytes` for the vectors, which
+    /// will be loaded.
+    fn keep_within_limit_with(&self, state: &mut State, vector_bytes: usize) {
         state.count_rows();
         let KnownVectors { of_memories, too_large_beside, .. } = &state.vectors;
         let has_vectors = !of_memories.is_empty() || (vector_bytes > 0 && too_large_beside.is_none());
@@ -263,7 +264,7 @@ impl SearchedStore {
             if is_newer {
                 *state = whole;
                 self.is_large.store(false, Ordering::Relaxed);
-                self.note(&mut state);
+                self.keep_within_limit(&mut state);
             }
             return is_newer;
         }
@@ -281,7 +282,7 @@ impl SearchedStore {
                 state.apply(change);
             }
             state.place = Some(place);
-            self.note(&mut state);
+            self.keep_within_limit(&mut state);
         }
         follows
     }
