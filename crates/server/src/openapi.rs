@@ -248,7 +248,7 @@ fn complete(method: &str, path: &str, operation: &mut Operation) {
     let requirement = |scheme: &&str| SecurityRequirement::new(*scheme, std::iter::empty::<String>());
     operation.security = Some(schemes.iter().map(requirement).collect());
     for (status, name, ..) in REFUSALS {
-        if ends_in(method, path, operation, status) {
+        if may_answer_with(method, path, operation, status) {
             let response = RefOr::Ref(Ref::from_response_name(name));
             // A response that the operation declares takes precedence.
             operation.responses.responses.entry(status.to_owned()).or_insert(response);
@@ -280,7 +280,7 @@ fn is_tenants(path: &str) -> bool {
 }
 
 /// Whether an operation may answer with this error status.
-fn ends_in(method: &str, path: &str, operation: &Operation, status: &str) -> bool {
+fn may_answer_with(method: &str, path: &str, operation: &Operation, status: &str) -> bool {
     let is_v1 = is_tenants(path);
     let is_operators = path.starts_with(OPERATOR_PATHS);
     let has_body = operation.request_body.is_some();

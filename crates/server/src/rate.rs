@@ -48,15 +48,16 @@ impl Share {
         if limits.requests_per_second > UNLIMITED {
             return None;
         }
-        let second_nanos = Duration::from_secs(gateways).as_nanos();
-        let nanos = second_nanos / u128::from(limits.requests_per_second.max(1));
-        let period = Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX));
+        // Each of N gateways passes the tenant's requests of one second in N seconds.
+        let nanos_per_second = Duration::from_secs(gateways).as_nanos();
+        let period_nanos = nanos_per_second / u128::from(limits.requests_per_second.max(1));
+        let period = Duration::from_nanos(u64::try_from(period_nanos).unwrap_or(u64::MAX));
         let period = period.clamp(Duration::from_nanos(1), MAX_FILL_TIME);
-        let most = MAX_FILL_TIME.as_nanos() / period.as_nanos();
-        let burst = u128::from(limits.request_burst.div_ceil(gateways)).min(most);
-        let queue = QUEUE.as_nanos() / period.as_nanos();
-        let filled_in = |requests: u128| period.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
-        Some(Self { period, burst: filled_in(burst), room: filled_in(burst + queue) })
+        let max_burst = MAX_FILL_TIME.as_nanos() / period.as_nanos();
+        let burst = u128::from(limits.request_burst.div_ceil(gateways)).min(max_burst);
+        let queued = QUEUE.as_nanos() / period.as_nanos();
+        let time_of = |requests: u128| period.saturating_mul(u32::try_from(requests).unwrap_or(u32::MAX));
+        Some(Self { period, burst: time_of(burst), room: time_of(burst + queued) })
     }
 }
 
