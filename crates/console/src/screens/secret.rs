@@ -70,11 +70,11 @@ struct Holding {
 
 impl Holding {
     /// The hash of what the preview showed, which the confirmation sends back.
-    fn seen(&self, secret: &Secret, from: &str, is_live: bool) -> String {
+    fn preview_hash(&self, secret: &Secret, from: &str, is_live: bool) -> String {
         let ids = self.holders.iter().map(|holder| holder.id.to_string());
         let ids = ids.collect::<Vec<_>>().join(" ");
-        let seen = format!("{}:{}{}:{from}{is_live} {ids}", secret.0.len(), secret.0, from.len());
-        ContentHash::of(seen.as_bytes()).to_string()
+        let preview = format!("{}:{}{}:{from}{is_live} {ids}", secret.0.len(), secret.0, from.len());
+        ContentHash::of(preview.as_bytes()).to_string()
     }
 }
 
@@ -139,6 +139,7 @@ struct Plan {
     secret: String,
     /// Where the search began; empty: at the newest version.
     from: String,
+    /// [`Holding::preview_hash`]
     seen: String,
     /// Whether the memory's current text has the secret.
     is_live: bool,
@@ -174,7 +175,8 @@ impl SecretPage {
         self.plan.as_ref().is_some_and(|plan| plan.count > 0 || plan.is_live)
     }
 
-    /// The place belongs to the secret, which then cannot be changed.
+    /// Whether the search began at an older version. The secret cannot be changed then, because the newer
+    /// versions were searched for it.
     fn is_continued(&self) -> bool {
         self.plan.as_ref().is_some_and(|plan| !plan.from.is_empty())
     }
@@ -196,10 +198,10 @@ pub(super) async fn remove(Path((store_id, memory_id)): OfMemory, form: Form) ->
     let search = Search { form: &form, store_id, memory_id, secret: &secret, frame };
     let is_live = secret.is_in(found.content());
     let holding = search.holding(from).await?;
-    let seen = holding.seen(&secret, from, is_live);
+    let preview_hash = holding.preview_hash(&secret, from, is_live);
     let can_act = is_live || !holding.holders.is_empty();
     let (status, problem) = match form.fields.filled("confirm") {
-        Some(WORD) if can_act && form.fields.text("seen") == seen => {
+        Some(WORD) if can_act && form.fields.text("seen") == preview_hash => {
             return carry_out(&search, &found, holding, from).await;
         }
         Some(WORD) => (StatusCode::CONFLICT, Some(CHANGED.to_owned())),
@@ -213,7 +215,7 @@ pub(super) async fn remove(Path((store_id, memory_id)): OfMemory, form: Form) ->
     shown.problem = problem;
     shown.plan = Some(Plan {
         from: from.to_owned(),
-        seen,
+        seen: preview_hash,
         is_live,
         is_in_path: secret.is_in(shown.found.path()),
         count: holding.holders.len() as u64,
@@ -333,7 +335,8 @@ mod tests {
     #[test]
     fn confirmation_names_all_that_was_seen() {
         let secret = |text: &str| Secret::of(text).unwrap();
-        let seen = |text: &str, from: &str, is_live| Holding::default().seen(&secret(text), from, is_live);
+        let seen =
+            |text: &str, from: &str, is_live| Holding::default().preview_hash(&secret(text), from, is_live);
         let first = seen("s3cr3t", "", true);
         assert_eq!(first, seen(" s3cr3t\r\n", "", true));
         for other in [seen("s3cr3ts", "", true), seen("s3cr3t", "p", true), seen("s3cr3t", "", false)] {
