@@ -159,8 +159,8 @@ impl BlobMove {
         if !moved.problems.is_empty() {
             return Ok(());
         }
-        for place in [MoveSide::Originals, MoveSide::Copies] {
-            self.remove(fence, place, moved, progress).await?;
+        for side in [MoveSide::Originals, MoveSide::Copies] {
+            self.remove(fence, side, moved, progress).await?;
         }
         // A server that ran unnoticed would leave content in the old place, where no
         // server looks for it.
@@ -240,15 +240,16 @@ impl BlobMove {
         }))
     }
 
-    /// Removes the objects of a place that the place does not need, a page at a time.
+    /// Removes objects of one side, a page at a time: on both sides leftovers of deleted content,
+    /// and all originals that have a copy. An original that is needed and has no copy is an error.
     async fn remove(
         &self,
         fence: &MoveFence,
-        place: MoveSide,
+        side: MoveSide,
         moved: &mut MoveReport,
         progress: &mut (impl FnMut(&MoveReport) + Send),
     ) -> Result<(), MoveError> {
-        let store = self.store_at(place);
+        let store = self.store_at(side);
         let mut tenants = KnownTenants::new(&self.index);
         let mut after = None;
         loop {
@@ -261,7 +262,7 @@ impl BlobMove {
             for key in listed.into_iter().map(|blob| blob.key) {
                 fence.hold_in_time().await?;
                 match self.use_of(&key, &mut tenants).await? {
-                    ObjectUse::Named if place == MoveSide::Copies => {}
+                    ObjectUse::Named if side == MoveSide::Copies => {}
                     ObjectUse::Named if !self.to.contains(&key).await? => {
                         return Err(MoveError::ContentWritten);
                     }
@@ -287,8 +288,8 @@ impl BlobMove {
         }
     }
 
-    fn store_at(&self, place: MoveSide) -> &dyn BlobStore {
-        match place {
+    fn store_at(&self, side: MoveSide) -> &dyn BlobStore {
+        match side {
             MoveSide::Originals => &*self.from,
             MoveSide::Copies => &*self.to,
         }
