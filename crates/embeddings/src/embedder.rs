@@ -70,7 +70,7 @@ impl Embedder {
         }
     }
 
-    /// Whether there are vectors, as far as it is known without a look: does no I/O.
+    /// The last known status. Does no I/O: an embedded model may have been installed or removed since.
     pub fn status(&self) -> Status {
         match self {
             Self::Off => Status::Off,

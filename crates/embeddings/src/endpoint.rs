@@ -20,7 +20,7 @@ pub const MAX_BATCH: usize = 32;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// A number as JSON has at most 24 characters; with pretty printing, some more.
 const MAX_BYTES_PER_VALUE: usize = 48;
-/// For everything else in an answer, per text.
+/// Maximum bytes of an answer besides the values, for each text.
 const MAX_OTHER_BYTES: usize = 4 << 10;
 
 /// Makes vectors with the embeddings API of OpenAI, as Ollama, Text Embeddings Inference, vLLM and others have it.
@@ -108,7 +108,7 @@ impl Endpoint {
         self.dimensions
     }
 
-    /// The answer to a query, within the time limit.
+    /// Requests the vector of a query. Fails if the answer is not complete within the time limit.
     pub async fn embed_query(
         &self,
         text: &str,
@@ -117,7 +117,8 @@ impl Endpoint {
         self.request(vec![format!("{}{text}", self.query_prefix)], time_limit).await
     }
 
-    /// The answer to passages, of which a request should have at most [`MAX_BATCH`], within the time limit.
+    /// Requests the vectors of passages, which should be at most [`MAX_BATCH`]. Fails if the answer is not
+    /// complete within the time limit.
     pub async fn embed_documents<T: AsRef<str>>(
         &self,
         texts: &[T],

@@ -288,16 +288,18 @@ struct Convolution {
 }
 
 impl Convolution {
-    /// `weights` has those of each token that is looked at, one below the other.
+    /// `weights` has a square block for each token that the convolution looks at, one below the
+    /// other. The blocks are the coefficients of the polynomial of weights; its value at infinity
+    /// is the last one.
     fn new(weights: &Array2<f32>, bias: Array2<f32>) -> Self {
         let of_tokens: Vec<_> = weights.axis_chunks_iter(Axis(0), WIDTH).collect();
-        let value_at = |point: usize| {
+        let value_at = |index: usize| {
             let mut value: Array2<f32> = Array2::zeros((WIDTH, WIDTH));
-            if let Some((point, factor)) = FINITE_POINTS.get(point) {
-                let mut power = *factor;
+            if let Some((point, factor)) = FINITE_POINTS.get(index) {
+                let mut scale = *factor;
                 for weights in &of_tokens {
-                    value.scaled_add(power, weights);
-                    power *= point;
+                    value.scaled_add(scale, weights);
+                    scale *= point;
                 }
             } else if let Some(weights) = of_tokens.last() {
                 value.assign(weights);
