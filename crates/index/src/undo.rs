@@ -17,7 +17,7 @@ pub const MAX_SELECTED: usize = 10_000;
 /// Maximum number of versions that are read for whole memories, or to find those below a directory.
 pub const MAX_READ_VERSIONS: usize = 50_000;
 
-/// Versions of a page of the selection; also ids and paths of one look-up.
+/// Maximum number of versions in a page of the selection, and of ids or paths in one look-up.
 const PAGE: u16 = 1000;
 
 /// The memories with the ids `$3`, deleted ones included.
@@ -229,7 +229,7 @@ impl Reader<'_> {
             let then = to.map_or(PastState::Nothing, |seq| {
                 versions.remove(&seq).map_or(PastState::Gone, PastState::of)
             });
-            let is_kept = is_changed_later && !then.is_that_of(memory.live.as_ref());
+            let is_kept = is_changed_later && !then.is_current(memory.live.as_ref());
             UndoneMemory { then: if is_kept { PastState::ChangedLater } else { then }, ..memory }
         });
         let memories: Vec<_> = memories.collect();
@@ -418,8 +418,8 @@ impl PastState {
         Self::Version(Box::new(version))
     }
 
-    /// Whether a memory with this head, or a deleted one, is in this state.
-    fn is_that_of(&self, live: Option<&Head>) -> bool {
+    /// Whether the memory has this state now. `live` is the memory's head; `None`: it is deleted.
+    fn is_current(&self, live: Option<&Head>) -> bool {
         match (self, live) {
             (Self::Nothing, None) => true,
             (Self::Version(version), Some(head)) => {
