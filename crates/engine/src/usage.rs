@@ -34,8 +34,8 @@ pub struct StoreUsageReport {
     /// Bytes of the live memories of all stores of the tenant; null: the credential is bound to stores.
     #[schema(required)]
     pub tenant_content_bytes: Option<u64>,
-    /// Whether the tenant can hold `added_bytes` further bytes; null without this parameter, if the store itself
-    /// cannot hold them, and if the credential is bound to stores and may not write to this one.
+    /// Whether the tenant can hold `added_bytes` further bytes; null if the request has no `added_bytes`, if the
+    /// store itself cannot hold them, or if the credential is bound to stores and may not write to this one.
     #[schema(required)]
     pub fits_tenant: Option<bool>,
     /// Versions kept, including those of live memories.

@@ -108,7 +108,7 @@ impl MostUsed {
     }
 }
 
-/// The use of a store on one day, at one place.
+/// The use of a store on one day through one surface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct CountedUse {
     pub tenant_id: TenantId,
@@ -119,7 +119,7 @@ pub struct CountedUse {
     pub numbers: UseNumbers,
 }
 
-/// The use of a day at one place.
+/// The use of a day through one surface.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = DailyUsageCount)]
 pub struct UseOfDay {

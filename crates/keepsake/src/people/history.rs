@@ -38,7 +38,7 @@ const READERS: [Column; 8] = [
 pub(crate) struct LogArgs {
     #[command(flatten)]
     store: StoreArgs,
-    /// The memory, as agents see it, also of a deleted one; without it, the whole store
+    /// The memory's path, as agents see it, also of a deleted memory; without it, the whole store
     #[arg(value_name = "PATH")]
     path: Option<String>,
     /// The memory's id, also of a deleted one: mem_…
