@@ -17,8 +17,8 @@ const MAX_NAME_BYTES: usize = 255;
 /// either.
 #[derive(Debug, Default)]
 pub struct Placement {
-    /// The exact spelling of each folded path and directory, both as hashes: a false
-    /// match only moves a content to `blobs/`.
+    /// The hash of the exact spelling of each path and directory, by the hash of its lower-case
+    /// spelling. If two hashes collide, a content is only moved to `blobs/`.
     spellings: HashMap<u64, u64>,
 }
 

@@ -157,7 +157,7 @@ fn is_no_tls(error: &(dyn Error + 'static)) -> bool {
     error.downcast_ref::<rustls::Error>() == Some(&no_tls)
 }
 
-/// Whether the head of an answer is none of HTTP.
+/// Whether the head of an answer is not HTTP.
 fn is_no_http(error: &(dyn Error + 'static)) -> bool {
     let is_other =
         |error: &hyper::Error| error.is_parse() && !error.is_parse_status() && !error.is_parse_too_large();

@@ -54,7 +54,7 @@ fn add_table(prefix: &str, table: &DeTable<'_>, origin: &impl Fn(usize) -> Strin
     }
 }
 
-/// Whether the name is that of an issuer's table for the console, which has keys itself.
+/// Whether the name is that of the table `console` of an issuer, whose keys are read one by one.
 fn is_console(prefix: &str, name: &str) -> bool {
     prefix.starts_with(ISSUERS) && name.strip_prefix(prefix) == Some(CONSOLE)
 }

@@ -150,13 +150,13 @@ fn redirect_with(notice: Notice, path: &str) -> PageResult {
 #[derive(Debug, Clone)]
 pub struct ErrorFrame(Arc<Frame>);
 
-/// Leaves the frame of the page for an error, which is then shown within the navigation. The server puts
-/// the person, whom it finds later, into the answer of an error.
+/// Adds the frame of the page to an error response, so that the page of the error has the navigation.
+/// The server knows the person only after this layer, and adds them to the extensions of the response.
 pub async fn keep_frame(state: State<Engine>, request: Request, next: Next) -> Response {
     keep_frame_of::<Arc<Principal>>(state, request, next).await
 }
 
-/// The same for the operator's pages.
+/// As [`keep_frame`], for the operator's pages.
 pub async fn keep_operator_frame(state: State<Engine>, request: Request, next: Next) -> Response {
     keep_frame_of::<Operator>(state, request, next).await
 }

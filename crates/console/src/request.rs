@@ -125,7 +125,8 @@ impl<P: Person> Caller<P> {
         Frame { done, ..Frame::of(&self.principal, path, token, title.as_ref(), self.engine.now()) }
     }
 
-    /// The form at `action` that takes back what the message is about, with the fields of the message.
+    /// The form of the message's undo button: it sends the fields of the message to `action`. `None`: the
+    /// message has no fields for this sign-in.
     pub(crate) fn undo_at(&self, action: String) -> Option<Undo> {
         let fields = self.notice.as_ref()?.undo_fields(&self.token)?.to_vec();
         Some(Undo { action, fields })

@@ -1,4 +1,4 @@
-//! The safe pieces that pages are made of.
+//! The HTML parts of pages, with all text escaped: markup, Markdown, differences, charts.
 
 pub(crate) mod chart;
 mod code;

@@ -96,7 +96,7 @@ pub(crate) fn cores() -> usize {
     std::thread::available_parallelism().map_or(2, NonZero::get)
 }
 
-/// The caller holds the slot.
+/// Runs work on a thread on which it may block. Takes no slot: the caller does, where one is needed.
 pub(crate) async fn off_the_runtime<T: Send + 'static>(
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, EngineError> {

@@ -72,7 +72,8 @@ pub enum EngineError {
         /// A phrase that follows the field.
         rule: String,
     },
-    /// The page after one of words and meaning cannot be scored like that one; a retry may succeed.
+    /// The previous page of the search was scored by words and meaning, and there are no vectors now to
+    /// score the next one by; a retry may succeed.
     #[error(
         "`page` continues a search by words and meaning, which cannot go on at the moment because {}: try again, \
          or start again without `page`",

@@ -158,11 +158,13 @@ impl Imports {
         });
         let decided = decided.await.map_err(|_| EngineError::Internal("an import was not decided"))?;
         let (steps, mut report) = decided;
+        // Gives back the memory that the list of the store's memories needed.
         held.memory.set(held_bytes);
         let is_refused = options.on_conflict == OnConflict::Fail && report.conflicts().next().is_some();
         let (mut stopped, mut tested) = (None, None);
         if !is_refused {
             tested = self.require_tests(&principal, store_id, (&file, &slot), &steps, &held).await?;
+            // Gives back the memory that the tests needed.
             held.memory.set(held_bytes);
         }
         if is_refused {

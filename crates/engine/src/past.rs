@@ -161,8 +161,8 @@ impl Past {
         Ok(ShownVersion { store_id, version: memory, content, lost: None })
     }
 
-    /// The content of a memory as it was, with the memory as it is shown now: a redaction may
-    /// have run meanwhile.
+    /// Reads the content of a past state of a memory. If the content is missing, reads the state
+    /// again, since a redaction may have removed it; returns the state that was read last.
     async fn content(
         &self,
         principal: &Principal,

@@ -1,7 +1,8 @@
-//! Who was shown which version.
+//! The readers of versions.
 //!
-//! Replicas note reads in memory and write them with the access times, so an answer says
-//! through which time it is complete, and since when: a replica that died lost its last reads.
+//! Replicas note reads in memory and write them later, with the access times, so an answer says
+//! through which time it is complete. A replica that dies loses its last reads, so an answer also
+//! says since when it is complete.
 
 use keepsake_core::{MemoryId, MemoryPath, ObjectKind, SessionId, StoreId, Timestamp, VersionId};
 use keepsake_index::{
@@ -15,7 +16,7 @@ use crate::cursor::{Place, Query};
 use crate::shared::service;
 use crate::{EngineError, Page, PageRequest, Principal, Sessions};
 
-/// Readers that are counted; more are not.
+/// Maximum number of readers that are counted.
 const MAX_COUNTED: u32 = 1_000;
 
 /// Which readers are listed. Several conditions must all be true.

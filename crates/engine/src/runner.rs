@@ -115,7 +115,7 @@ impl Schedule {
         let (engine, runs, is_worker) = (self.engine.clone(), self.runs.clone(), self.is_worker);
         let clock = Arc::clone(&self.clock);
         let count = move |_, _| {
-            // Also notices a step that is taken back before the next check.
+            // This check also notices a clock that is set, and set back before the next job.
             look_at(&clock, Clocks::now(&engine));
             let engine = engine.clone();
             runs.spawn(async move {

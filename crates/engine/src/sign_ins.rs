@@ -43,9 +43,9 @@ keepsake_core::named_enum! {
     pub enum Audience {
         Tenant = "tenant",
         Operator = "operator",
-        /// Nobody yet: the form that asks for a credential.
+        /// The form that asks for a credential; no person is signed in yet.
         SignInForm = "sign-in form",
-        /// Nobody yet: a sign-in that continues at the page of an issuer.
+        /// A sign-in that continues at the page of an issuer; no person is signed in yet.
         AtIssuer = "at issuer",
     }
 }

@@ -187,7 +187,7 @@ impl Stores {
             .await
     }
 
-    /// A missing store is an error for the caller.
+    /// Fails if the store does not exist.
     pub(crate) async fn require(&self, principal: &Principal, store_id: StoreId) -> Result<(), EngineError> {
         principal.require(Scope::MemoryRead)?;
         self.find(principal.tenant_id, store_id).await?;

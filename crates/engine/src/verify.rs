@@ -201,8 +201,8 @@ impl Verifier {
         }
     }
 
-    /// Notes the hashes of a store's search terms, each with the blob that the terms were
-    /// made from. No row has a hash of search terms.
+    /// Adds the hashes of a store's search terms, each with the blob that the terms were made
+    /// from. They are computed from the stored terms, since the index stores no such hashes.
     async fn note_terms(
         &self,
         (tenant_id, store_id): (TenantId, StoreId),

@@ -256,7 +256,7 @@ impl Versions {
         let Some(content) = version.content else {
             return Ok(Vec::new());
         };
-        // The index reads the whole history.
+        // The query reads the store's whole history, so a tenant runs few of them at once.
         let _slot = self.pages.take(tenant_id).await?;
         let versions = &self.context.index.versions;
         let mut also_in =

@@ -107,9 +107,10 @@ pub(crate) struct Admission {
 #[derive(Debug, Clone)]
 pub(crate) enum Decision {
     Commit(Proposal),
-    /// Set the pin or the expiry time of a memory, or only record the call. Writes no
-    /// version, unless the call brings the memory's content and this content is lost:
-    /// then commit the proposal, which stores the content again.
+    /// Set the pin or the expiry time of a memory, or only record the call; write no version.
+    ///
+    /// There is a proposal if the call brings the content that the memory has. If this content
+    /// is lost, commit the proposal instead, which stores the content again.
     Pin(Memory, ExpiryChange, Option<Box<Proposal>>),
     Nothing,
     /// Start over: the reads contradict each other.

@@ -512,7 +512,7 @@ fn page_of(
         through = seq;
     }
     if is_last {
-        // Retention may have removed the last versions.
+        // Retention may have removed the store's last versions, so no row has their numbers.
         through = through.max(store.seq);
     }
     let HybridStore { purge_epoch, memory_count, live_bytes, .. } = *store;

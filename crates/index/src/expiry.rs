@@ -151,7 +151,7 @@ impl Life {
     }
 }
 
-/// How long a session keeps the memories of its stores after its last use, because
+/// Time after a session's last use in which no unused memory of its stores expires, because
 /// an agent may be working on a copy of them.
 pub const SESSION_KEEPS_FOR: Duration = Duration::from_hours(24);
 

@@ -72,7 +72,7 @@ pub(crate) const FIRST_MEMORIES: &str = "SELECT s.expires_unused_after, s.period
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StoreUsage {
-    /// The expiry by the store's own period.
+    /// The store's own period after which unused memories expire.
     pub expiry: Expiry,
     /// Retained versions, including those of live memories.
     pub versions: u64,
@@ -85,10 +85,9 @@ pub struct StoreUsage {
     pub embedding_chunks: u64,
     /// Bytes of all vectors, among others those of earlier contents.
     pub embedding_bytes: u64,
-    /// The oldest of these.
+    /// The oldest memories that were never read.
     pub never_read: Vec<MemoryUse>,
-    /// The unpinned memories whose last sign of life is longest ago, the oldest
-    /// first.
+    /// The unpinned memories that were unused for the longest time, the longest first.
     pub idle: Vec<MemoryUse>,
     /// The unpinned memories with an expiry time, the earliest first.
     pub timed: Vec<MemoryUse>,

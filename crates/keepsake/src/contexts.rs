@@ -119,7 +119,8 @@ impl Contexts {
         name
     }
 
-    /// `dev`, or else `dev-FOLDER`, `dev-FOLDER-2`, ….
+    /// Returns the first name of `dev`, `dev-FOLDER`, `dev-FOLDER-2`, … that no context has. A name
+    /// is also free if the data folder of its context no longer exists.
     fn free_dev_name(&self, folder: &str) -> String {
         let is_gone = |folder: &String| !Path::new(folder).exists();
         let is_free = |name: &String| {

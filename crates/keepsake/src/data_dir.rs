@@ -65,7 +65,8 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
     Ok(())
 }
 
-/// For `map_err`: makes the failure of a folder, and names the file that is in its place.
+/// For `map_err`: makes the failure for a folder that cannot be used. If a file has the path of the
+/// folder or of a parent, the failure names that file.
 pub(crate) fn unusable(folder: &Path) -> impl FnOnce(io::Error) -> Failure {
     move |error| {
         let shown = folder.display();

@@ -151,7 +151,8 @@ pub(crate) async fn find_or_create(
     Ok((credentials, true))
 }
 
-/// Renames a file, if it is there: its key may be valid for a database that comes back.
+/// Renames a file of credentials, if there is one. It is not deleted, because its key is valid again
+/// if the former database is restored.
 fn keep_aside(path: &Path) -> Result<()> {
     let free = (1..=MAX_ASIDE)
         .map(|number| path.with_extension(format!("{number}.json")))

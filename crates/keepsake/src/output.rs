@@ -251,7 +251,7 @@ impl Printer {
     }
 }
 
-/// The id of an actor, `operator` or `server`.
+/// Returns an actor's id, or `operator` or `server` for an actor without one.
 pub(crate) fn actor_id(actor: &Value) -> String {
     let id = ["api_key_id", "session_id", "user_id", "service_account_id"]
         .iter()

@@ -115,7 +115,7 @@ async fn page_of(
     }
 }
 
-/// The store of a cursor, and the engine's cursor in it.
+/// Splits a cursor into the number of a store in the list and the engine's cursor in that store.
 fn position(cursor: &str) -> Option<(usize, Option<String>)> {
     let (number, page) = cursor.split_once('.')?;
     let page = Some(page.to_owned()).filter(|page| !page.is_empty());

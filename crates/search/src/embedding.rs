@@ -121,8 +121,8 @@ struct DotOfChunks<'a> {
 impl NullaryFnOnce for DotOfChunks<'_> {
     type Output = i32;
 
-    /// The compiler makes of two products and their sum, with 16 bits each, one SIMD
-    /// instruction for several lanes. It does not if the lanes are iterated.
+    /// Each step adds two products of 16-bit values to a lane. The compiler turns these steps into
+    /// one SIMD instruction for several lanes. An iterator over the lanes prevents that.
     #[expect(
         clippy::inline_always,
         reason = "only code that is inlined into `dispatch` uses the instructions of the processor it runs on"

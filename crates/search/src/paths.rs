@@ -10,7 +10,7 @@ use crate::rank::MAX_READS;
 
 /// Maximum number of words; further ones are ignored.
 const MAX_WORDS: usize = 16;
-/// Bytes of a path that are folded, or compared with a word, for one read of the budget.
+/// Bytes of a path that cost one read of the budget when they are folded, or compared with a word.
 const BYTES_PER_READ: usize = 16;
 /// Minimum number of found paths before all but the best are dropped.
 const MANY: usize = 512;
@@ -61,7 +61,7 @@ impl PathWords {
         words.try_fold(WordPosition::NameStart, |worst, word| Some(worst.min(position_of(word, path, name)?)))
     }
 
-    /// The work for one path, in reads.
+    /// The cost of comparing one path with the words, in reads of the budget.
     fn reads(&self, path: &str) -> u64 {
         (1 + path.len() * (1 + self.words.len()) / BYTES_PER_READ) as u64
     }

@@ -1,4 +1,4 @@
-//! `[sensitive_data]`: one list of tables, which a variable holds as TOML text.
+//! `[sensitive_data]` has one key, a list of tables. Its environment variable holds the list as TOML text.
 
 use keepsake_core::sensitive::{CustomRule, Scanner};
 use serde::Deserialize;

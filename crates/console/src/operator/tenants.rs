@@ -25,7 +25,7 @@ use crate::typed::{changed, completed, fields_before, renewed, was};
 
 /// The most that one call of the engine returns.
 const PER_PAGE: u64 = 100;
-/// Calls of the engine for a search.
+/// Maximum number of pages that a search reads from the engine.
 const MAX_SEARCHED_PAGES: usize = 10;
 /// Days whose reads and writes are shown.
 const DAYS: i64 = 30;

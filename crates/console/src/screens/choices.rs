@@ -321,7 +321,7 @@ impl StoreChoices {
         caller.query.id::<StoreKind>(field)
     }
 
-    /// The stores that a text names, one a line. A name that older stores have, too, stands for none.
+    /// The stores of a text with a name or an id on each line. A name that several stores have is refused.
     pub(super) async fn resolve_lines(
         &self,
         caller: &Caller,

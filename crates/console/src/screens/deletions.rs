@@ -44,7 +44,7 @@ pub(super) async fn of_store(caller: Caller, Path(store_id): Path<StoreId>) -> P
     let actors = found.items.iter().filter_map(|deletion| deletion.deleted_by.as_ref()).collect();
     let mut frame = caller.frame(format!("Recently deleted in {}", store.name));
     if let Some(made) = caller.notice.as_ref().and_then(|notice| notice.version_id) {
-        // Without the version, the message has no button.
+        // If the version cannot be read, the message has no undo button.
         let last = engine.versions.get(principal, store_id, made, View::Basic).await.ok();
         frame.undo = last.and_then(|last| undo_of(&caller, &store, &last));
     }

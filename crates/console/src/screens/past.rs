@@ -20,7 +20,7 @@ const PER_PAGE: u64 = 100;
 /// How a form sends a day.
 const DAY: &str = "2026-01-31";
 
-/// The time that a field names: a day is its end, or now. A later time is refused.
+/// Reads the time of a field. A day stands for its end, and today for now; a future day is refused.
 pub(super) fn time_until_now(
     caller: &Caller,
     fields: &Fields,
@@ -33,7 +33,8 @@ pub(super) fn time_until_now(
     Ok(fields.until(day)?.map(|at| at.min(now)))
 }
 
-/// The fields that name a moment, and the moment. A day is its end, or now.
+/// Reads the moment that one of two fields names: a day, as [`time_until_now`] reads it, or the
+/// sequence number of a change. `None`: both fields are empty.
 pub(super) fn moment_of(
     caller: &Caller,
     fields: &Fields,

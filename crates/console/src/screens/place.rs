@@ -17,9 +17,9 @@ use crate::people::{People, authors};
 use crate::request::Caller;
 use crate::text::markup::{Markup, name_of};
 
-/// Entries of one directory in the tree; the directory's page has all.
+/// Maximum number of entries of a directory in the tree; the directory's page lists all.
 const PER_BRANCH: u64 = 50;
-/// Directories that the tree opens, so that it needs few queries.
+/// Maximum number of directories that the tree opens; each needs a query.
 const MAX_OPEN: usize = 8;
 const RECENT: u64 = 5;
 

@@ -72,7 +72,7 @@ struct ReadersPage {
     frame: Frame,
     /// `None`: the page is that of a session.
     store: Option<Store>,
-    /// The page of the object whose readers these are, and its name.
+    /// The address of the page of the memory, version or session, and the word for it in the link.
     back: (String, &'static str),
     is_recorded: bool,
     /// Whether the record has been complete for less than a minute.

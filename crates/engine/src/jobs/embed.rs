@@ -3,8 +3,8 @@
 //!
 //! A write queues its store in the replica that receives it. This job finds stores whose
 //! replica ended before it embedded them, stores with memories from a time without a model,
-//! and stores that are no longer searched by words only. It reads the stores that changed
-//! since it found nothing to do in them.
+//! and stores that are no longer searched by words only. It skips a store that did not change
+//! since the job last found nothing to do in it.
 
 use async_trait::async_trait;
 use keepsake_core::{StoreId, TenantId};

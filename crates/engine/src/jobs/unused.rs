@@ -111,9 +111,9 @@ struct StoreProgress {
     /// Since when none of the store's live memories can have expired; `None` before the
     /// first batch.
     idle_since: Option<Timestamp>,
-    /// The last memory that was read.
+    /// The last memory that the job has listed.
     after: Option<MemoryId>,
-    /// Memories that were read and are unused for their period.
+    /// Listed memories that were unused for their period and are to expire.
     over: Vec<Life>,
 }
 

@@ -68,7 +68,8 @@ struct OutdatedVersions<'a> {
 /// A store, and the batches that it needs.
 struct StoreHistory {
     history: History,
-    /// The outdated versions, each kind after this position; the first is next.
+    /// The kinds of outdated versions that are left to remove, the next first, each with the sequence
+    /// number after which its next batch starts.
     outdated: VecDeque<(OutdatedPart, i64)>,
 }
 

@@ -170,7 +170,7 @@ impl WrittenChanges {
         self.changes.iter().zip(first..)
     }
 
-    /// The memory since a version; `None`: the version deleted the memory.
+    /// The memory as a change left it; `None`: the change deleted the memory.
     pub(super) fn memory(
         &self,
         (change, seq): (&CommitChange, i64),

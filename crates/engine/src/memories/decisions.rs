@@ -118,8 +118,9 @@ impl Change for Creation {
 pub(super) struct Update {
     pub(super) memory_id: MemoryId,
     pub(super) is_deletion: bool,
-    /// `None`, here and below: unchanged.
+    /// `None`: the content is unchanged.
     pub(super) content: Option<Content>,
+    /// `None`: the path is unchanged.
     pub(super) path: Option<MemoryPath>,
     pub(super) expiry: ExpiryChange,
     pub(super) precondition: Option<Precondition>,

@@ -181,7 +181,7 @@ impl Change for UndoChange {
         for step in plan.iter().filter(|step| step.is_made()) {
             match change_of(step, read)? {
                 Some(change) => changes.push(change),
-                // It was not wanted when the contents were read.
+                // The step was not planned yet when the contents were read, so its content is missing.
                 None => return Ok(Decision::ReadAgain),
             }
         }

@@ -40,8 +40,8 @@ pub(super) const HISTORIES: [&str; 2] = [
     AND (s.tenant_id, s.store_id) > ($1, $2) ORDER BY s.tenant_id, s.store_id LIMIT $3 + 0",
 ];
 
-/// Selects deletions of a store after a sequence number, and whether the memory is
-/// still deleted by that version.
+/// Selects deletions of a store after a sequence number, and whether each is its
+/// memory's last version.
 pub(super) const DELETIONS: [&str; 2] = [
     "SELECT v.seq, v.memory_id, v.created_at, \
         coalesce((SELECT m.head_seq FROM memory m WHERE m.tenant_id = $1 AND m.store_id = $2 \
@@ -93,8 +93,8 @@ const VERSIONS_OF: &str = "SELECT v.seq, v.memory_id FROM version v \
 /// Records up to where deletions are processed.
 const SET_RETENTION_SEQ: &str = "UPDATE store SET retention_seq = $3 WHERE tenant_id = $1 AND store_id = $2";
 
-/// The last sequence number at which one of some versions is no longer current: that of the
-/// memory's next version or, of the last version, its own, because it is a deletion.
+/// Selects the highest sequence number at which a memory's next version replaced one of some
+/// versions. A memory's last version is a deletion, and counts with its own number.
 pub(super) const SUPERSEDED_BY: [&str; 2] = [
     "SELECT max(coalesce((SELECT n.seq FROM version n WHERE n.tenant_id = $1 AND n.store_id = $2 \
             AND (n.memory_id, n.seq) > (v.memory_id, v.seq) AND n.memory_id <= v.memory_id \
@@ -126,12 +126,13 @@ pub struct History {
 pub enum OutdatedPart {
     /// Memories that were deleted by this time, with all their versions.
     Deleted { by: Timestamp },
-    /// Versions of live memories that were superseded by a time.
+    /// Versions of live memories that a newer version replaced at or before the time `by`, if
+    /// `made_by` or `beyond` selects them.
     Superseded {
         by: Timestamp,
-        /// Only versions created by this time, or with `beyond` newer versions.
+        /// Selects versions that were created at or before this time.
         made_by: Option<Timestamp>,
-        /// Only versions with at least this many newer versions, or created by `made_by`.
+        /// Selects versions with at least this many newer versions.
         beyond: Option<u64>,
     },
 }
@@ -178,7 +179,7 @@ struct DeletionRow {
     seq: i64,
     memory_id: MemoryId,
     created_at: Timestamp,
-    /// Whether the memory is still deleted by this version.
+    /// Whether the deletion is the memory's last version.
     is_current: bool,
 }
 
@@ -190,7 +191,7 @@ struct PastRow {
     superseded_at: Option<Timestamp>,
     /// Whether the memory is live, with another current version.
     is_of_live: bool,
-    /// Whether at least the requested number of versions follow.
+    /// Whether the memory has at least `beyond` newer versions.
     is_beyond: bool,
 }
 
@@ -302,7 +303,7 @@ async fn remove_superseded(
 ) -> Result<VersionBatchResult, IndexError> {
     let limit = batch.limit.max(1);
     let text = removal.tx.choose(PAST);
-    // A version that was superseded by this time was also created by this time.
+    // A version that was replaced at or before this time was also created by then.
     let query = removal.query(text).bind((batch.after, by));
     let query = query.bind((beyond.unwrap_or_default(), limit));
     let past: Vec<PastRow> = query.bind(batch.now.plus(CLOCK_AHEAD_AT_MOST)).all().await?;

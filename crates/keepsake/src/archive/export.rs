@@ -90,7 +90,7 @@ async fn write_to(
     let write = move |received| write(received, folder, &owned_target, total, require);
     let received = receive(store, has_versions, moment, write).await;
     if received.is_err() {
-        // Nothing of it can be used.
+        // The archive is incomplete or damaged, so no part of it is kept.
         let _ = partial.remove();
     }
     let manifest = received?;

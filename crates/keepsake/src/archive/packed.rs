@@ -1,7 +1,7 @@
-//! Archives in one file, read into a folder or into a temporary file.
+//! Unpacks an archive that is one file, into a folder or into a temporary file.
 //!
-//! The temporary file has no name: nobody else can open it, and the system removes it when the process
-//! ends, however it ends.
+//! The temporary file has no name, so no other process can open it. The system removes it when this
+//! process ends, also after a crash.
 
 use std::collections::HashMap;
 use std::fs::File;

@@ -14,9 +14,9 @@ use super::server::StorePair;
 use crate::archive::RESULTS;
 use crate::output::{Printer, notice, printable};
 
-/// Lines about what the target cannot hold; the receipt in JSON has all.
+/// Maximum number of printed lines about contents that the target cannot hold; the receipt in JSON has all.
 const MAX_TOLD: usize = 50;
-/// Memories that the receipt of a store names.
+/// Maximum number of memories that the receipt of a store names.
 const MAX_ITEMS: usize = 10_000;
 /// Changes that are counted, in the order in which they are printed.
 const COUNTS: [&str; 4] = ["created", "replaced", "moved", "deleted"];

@@ -98,7 +98,7 @@ pub(crate) async fn run(command: JobCommand) -> Result<()> {
     }
 }
 
-/// Refuses a name that no job has.
+/// Fails if there is no job with this name.
 async fn require_job(api: &OperatorApi, name: &str) -> Result<()> {
     let jobs = api.call(Method::GET, &["jobs"], &[], None).await?;
     if items_of(&jobs, "data").iter().any(|job| job["name"] == name) {
@@ -111,7 +111,7 @@ async fn run_job(args: RunJobArgs) -> Result<()> {
     let format = args.target.output.output;
     let work = async |api: &OperatorApi| begin_and_wait(api, &args.job, args.dry_run).await;
     let ended = with_api(args.target, &format!("{} did not run", args.job), work).await?;
-    // Times are shown relative to the moment at which the printer is made.
+    // The printer shows times relative to its creation, so it is created after the run.
     Printer::new(format).object(&ended, &RUN_FIELDS)?;
     match ended["status"].as_str() {
         Some("done") => Ok(()),

@@ -1,4 +1,4 @@
-//! Actors, objects and ids in words.
+//! Names of actors and objects, shown in tables instead of their ids.
 
 use serde_json::Value;
 
@@ -30,7 +30,8 @@ pub(super) async fn put_names(connection: &Connection, ids: IdsArgs, items: &mut
     }
 }
 
-/// An actor, an object or an id in words. An actor has its kind before its name: a key may be called `operator`.
+/// The text that a table shows for an actor, an object or an id. The kind of an actor stands before its
+/// name, because a key may have the name `operator`.
 fn in_words(named: &Value, known: &Names) -> String {
     let Some(id) = named_id(named) else {
         let is_imported = named["imported"] == true;

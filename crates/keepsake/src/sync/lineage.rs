@@ -12,10 +12,10 @@ use keepsake_engine::ChangePlace;
 use super::store::{Store, VersionState};
 use crate::store_api::{Change, MAX_CHANGES};
 
-/// How much later than the id of a version its commit may be, in the order of commits, unless
-/// the version is large or the store busy.
+/// A version's id is created before its commit, so ids may be in another order than commits. Two
+/// versions in the wrong order were created within this time, unless a version is large or the store busy.
 const USUAL_DISORDER_MILLIS: u128 = 100;
-/// As [`USUAL_DISORDER_MILLIS`], for any version.
+/// As [`USUAL_DISORDER_MILLIS`], also for large versions and busy stores.
 const MAX_DISORDER_MILLIS: u128 = 60_000;
 
 /// What was synchronised before a pass.

@@ -159,7 +159,7 @@ impl FormSlot {
         }
     }
 
-    /// Reads a form that needs no sign-in, and keeps it. A small form holds none of [`MEMORY`].
+    /// Reads a form that needs no sign-in, and keeps it. Only a large form takes a part of [`MEMORY`].
     async fn read_open(&self, head: &Parts, form: Body) -> Result<Bytes, ApiError> {
         let hold_large = |bytes: usize, copies| {
             let is_small = u64::try_from(bytes).is_ok_and(|bytes| bytes <= MAX_SMALL_FORM_BYTES);

@@ -84,7 +84,8 @@ fn sent(call: &Call<'_>, arguments: &[String], rest: &str) -> String {
     format!("response = {sent}\nif response.is_error:\n    raise SystemExit(response.text)\n{rest}")
 }
 
-/// On one line if the call is short.
+/// Writes a call of a function. It is on one line if it is short and has at most one argument;
+/// else each argument has its own line.
 fn invocation(function: &str, arguments: &[String]) -> String {
     let short = format!("{function}({})", arguments.join(", "));
     let is_short = short.len() <= MAX_LINE_BYTES && !short.contains('\n');
