@@ -18,14 +18,15 @@ use crate::{ChangeError, IndexError};
 const IS_BUSY: &str = "SELECT count(*) FILTER (WHERE NOT is_cancelled) > 0 OR count(*) >= 10 FROM memory_undo \
     WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NULL";
 
-/// Removes all reports of a store but the last 20, for the same reason.
+/// Removes all reports of a store but the last 20, for the same reason: first their parts, then the undos without
+/// parts. So an undo that ends between the two statements stays whole.
 const DROP_REPORTS: [&str; 2] = [
     "DELETE FROM memory_undo_part WHERE tenant_id = $1 AND store_id = $2 AND undo_id IN ( \
         SELECT undo_id FROM memory_undo WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NOT NULL \
         ORDER BY ended_at DESC, undo_id LIMIT 1000 OFFSET 20)",
-    "DELETE FROM memory_undo WHERE tenant_id = $1 AND store_id = $2 AND undo_id IN ( \
-        SELECT undo_id FROM memory_undo WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NOT NULL \
-        ORDER BY ended_at DESC, undo_id LIMIT 1000 OFFSET 20)",
+    "DELETE FROM memory_undo WHERE tenant_id = $1 AND store_id = $2 AND ended_at IS NOT NULL \
+        AND NOT EXISTS (SELECT 1 FROM memory_undo_part p \
+            WHERE p.tenant_id = $1 AND p.store_id = $2 AND p.undo_id = memory_undo.undo_id)",
 ];
 
 const INSERT: &str = "INSERT INTO memory_undo (tenant_id, store_id, undo_id, actor_type, actor_id, created_at, lease_until, is_cancelled) \
