@@ -22,6 +22,9 @@ const BLOBS_AT_ONCE: usize = 16;
 pub(super) const HELD_FOR: Duration = Duration::from_mins(2);
 /// Delay before a failed attempt is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(45);
+/// Tries of an attempt to empty the log of the index, which a read prevents.
+const LOG_TRIES: u32 = 10;
+const LOG_TRIED_EACH: Duration = Duration::from_millis(500);
 
 /// How long the replica collects erasures whose rows are erased: the database rewrites
 /// its file once for all of them. It is shorter than the time that a worker holds an
@@ -190,8 +193,13 @@ impl Work<'_> {
                 .filter(|(erasure_id, _)| erased.contains_key(erasure_id))
                 .for_each(|(_, is_overwritten)| *is_overwritten = true);
         }
-        if !index.erasures.empty_log().await? {
-            return Err(EngineError::Conflict("the index is read without a pause"));
+        let mut tries = 1;
+        while !index.erasures.empty_log().await? {
+            if tries == LOG_TRIES {
+                return Err(EngineError::Conflict("the index is read without a pause"));
+            }
+            tries += 1;
+            tokio::time::sleep(LOG_TRIED_EACH).await;
         }
         Ok(())
     }
