@@ -6,8 +6,8 @@
 //!
 //! 1. It locks the memory's path, reads, and decides. Preconditions are part of the
 //!    decision: each read checks them again, so a retry cannot bypass them.
-//! 2. It applies the store's sensitive-data policy and the limits to new content, and asks the
-//!    change whether its outcome may be committed.
+//! 2. It applies the store's sensitive-data policy to new content, and asks the change whether
+//!    its outcome may be committed.
 //! 3. It puts new content under a new key, then commits ([`commit`]).
 //! 4. A commit that lost a race claims the memory and starts over from a fresh read,
 //!    a bounded number of times.

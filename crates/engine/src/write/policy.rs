@@ -1,4 +1,4 @@
-//! Applies a store's sensitive-data policy, and the limit per memory, to new content.
+//! Applies a store's sensitive-data policy to new content.
 //!
 //! Content is scanned before any of it is stored. Without findings the policy
 //! is not read. With findings, the policy is read, applied, and named in the
