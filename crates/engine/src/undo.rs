@@ -2,7 +2,7 @@
 //!
 //! For each memory whose last changes are in the set, its state before the first of them comes
 //! back, as a new version by the caller. A memory that was changed afterwards is skipped, unless the
-//! request says otherwise. A plan (`plan`), made from one snapshot, says what becomes of each memory;
+//! request says otherwise; one that is already as it was is left out. A plan (`plan`), made from one snapshot, says what becomes of each memory;
 //! one commit carries it out (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
 //! one after the other.
 //!
@@ -116,7 +116,7 @@ impl Undos {
         self.answer(principal, wanted, request.dry_run.unwrap_or_default()).await
     }
 
-    /// Takes back one change. The memory is skipped if another change followed.
+    /// Takes back one change. The memory is skipped if another change followed, unless it is already as it was.
     #[tracing::instrument(name = "engine.undo_version", level = "debug", skip_all, fields(gen_ai.memory.store.id = %store_id))]
     pub async fn undo_version(
         &self,

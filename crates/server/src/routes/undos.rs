@@ -13,8 +13,8 @@ use crate::query::QueryParams;
 ///
 /// For each memory whose last changes are selected, its state before the first of them comes back:
 /// content, path and existence. A memory that was changed afterwards is skipped, unless `overwrite`
-/// is true. Up to 500 memories and 8 MiB of content are one commit. More are made in several
-/// commits, after the answer, which has an `id`.
+/// is true; one that is already as it was is left out. Up to 500 memories and 8 MiB of content are
+/// one commit. More are made in several commits, after the answer, which has an `id`.
 #[utoipa::path(
     post,
     path = "/memory_stores/{memory_store_id}/undo",
@@ -32,7 +32,7 @@ pub(crate) async fn create(
 
 /// Retrieve an undo
 ///
-/// How far an undo in several commits is. It is kept for 7 days after its end.
+/// How far an undo in several commits is. Of each store, the last 20 that have ended are kept, for 7 days.
 #[utoipa::path(
     get,
     path = "/memory_stores/{memory_store_id}/undo/{undo_id}",
