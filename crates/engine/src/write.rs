@@ -331,8 +331,8 @@ impl Write<'_> {
     /// Makes the change, unless an identical call made it before.
     ///
     /// Duplicates of the call in this process wait for the first. When the change is
-    /// refused, the same call may have succeeded meanwhile; then that call is the
-    /// outcome.
+    /// refused, or there is nothing to change, the same call may have succeeded meanwhile;
+    /// then that call is the outcome.
     pub(crate) async fn run_once<C>(&self, change: &C) -> Result<(WriteResult, Option<C::Read>), EngineError>
     where
         C: Change<Error = EngineError>,
@@ -355,6 +355,10 @@ impl Write<'_> {
                 self.note_rejection(error.rejection());
                 Err(error)
             }
+            Ok((outcome @ WriteResult::Nothing, read)) => Ok(match self.earlier_call().await? {
+                Some(seq) => (WriteResult::Replayed(seq), None),
+                None => (outcome, Some(read)),
+            }),
             Ok((outcome, read)) => Ok((outcome, Some(read))),
         }
     }
