@@ -195,7 +195,7 @@ impl Stores {
     }
 }
 
-/// A store without the one whose content it got, if the credential may not see that one.
+/// The store as a credential sees it: without its origin, if that is a store that the credential may not see.
 fn shown_to(principal: &Principal, mut store: Store) -> Store {
     let is_seen = |origin: &StoreOrigin| principal.require_store(origin.memory_store_id).is_ok();
     store.forked_from = store.forked_from.filter(is_seen);

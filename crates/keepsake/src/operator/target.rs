@@ -217,7 +217,7 @@ impl OperatorApi {
         }
     }
 
-    /// The id of another tenant with the name of this one. One that is being deleted leaves its name.
+    /// The id of another tenant with the name of this one. Tenants that are being deleted do not count.
     pub(super) async fn namesake(&self, tenant: &Value) -> Result<Option<String>> {
         let mut namesake = None;
         self.search(&["tenants"], |other| {
