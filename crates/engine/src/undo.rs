@@ -1,10 +1,10 @@
 //! Undo: takes back a set of changes, or makes a store as it was.
 //!
 //! For each memory whose last changes are in the set, its state before the first of them comes
-//! back, as a new version by the caller. A memory that was changed afterwards is skipped, unless the
-//! request says otherwise; one that is already as it was is left out. A plan (`plan`), made from one snapshot, says what becomes of each memory;
-//! one commit carries it out (`change`). A larger plan is recorded in parts (`parts`), which `work` makes
-//! one after the other.
+//! back, as a new version by the caller. A memory that was changed afterwards is skipped, unless
+//! the request says otherwise; one that is already as it was is left out. A plan (`plan`), made
+//! from one snapshot, says what becomes of each memory; one commit carries it out (`change`). A
+//! larger plan is recorded in parts (`parts`), which `work` makes one after the other.
 //!
 //! Nothing keeps a plan between two requests: it would have to be read again to know whether it still holds.
 //! Each request plans in the tenant's slot for pages, reads at most [`keepsake_index::MAX_READ_VERSIONS`] versions,

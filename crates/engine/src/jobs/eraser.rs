@@ -22,9 +22,9 @@ const BLOBS_AT_ONCE: usize = 16;
 pub(super) const HELD_FOR: Duration = Duration::from_mins(2);
 /// Delay before a failed attempt is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(45);
-/// Tries of an attempt to empty the log of the index, which a read prevents.
+/// How often an attempt tries to empty the log of the index while reads prevent it.
 const LOG_TRIES: u32 = 10;
-const LOG_TRIED_EACH: Duration = Duration::from_millis(500);
+const LOG_RETRY_DELAY: Duration = Duration::from_millis(500);
 
 /// How long the replica collects erasures whose rows are erased: the database rewrites
 /// its file once for all of them. It is shorter than the time that a worker holds an
@@ -199,7 +199,7 @@ impl Work<'_> {
                 return Err(EngineError::Conflict("the index is read without a pause"));
             }
             tries += 1;
-            tokio::time::sleep(LOG_TRIED_EACH).await;
+            tokio::time::sleep(LOG_RETRY_DELAY).await;
         }
         Ok(())
     }
