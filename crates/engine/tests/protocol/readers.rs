@@ -113,6 +113,11 @@ async fn old_and_surplus_records_are_removed(setup: TestEngine) {
     assert_eq!(tenant.run(PruneReads).await["removed"], 1);
     assert_eq!(kept().await, times[3..]);
     assert_eq!(readers(&setup).await.items.len(), 1, "that of another tenant");
+
+    let quiet = setup.of_tenant_with(json!({"read_retention_secs": 0})).await;
+    quiet.read(&quiet.make("/a.txt", "x").await, View::Full).await;
+    let none = readers(&quiet).await;
+    assert_eq!((none.items.len(), none.complete_from), (0, None), "the tenant turned the record off");
 }
 
 /// Has more people read a version than one transaction removes.
