@@ -25,6 +25,7 @@ async fn tenant_store_and_key_made_by_commands_work() {
     let tenant_id = tenant["id"].as_str().unwrap();
     shows(&tenant, &json!({"name": "Acme", "external_id": "acme", "limits": {"bytes_per_memory": 10}}));
     run(create).await.ends(4, "external id exists");
+    run("migrate --distributed").await.ends(1, "is a file, which cannot be distributed");
     for given in ["Acme", "acme", tenant_id.split_at(30).0] {
         let shown = run(&format!("tenant get {given} -o json")).await.json();
         assert_eq!(shown["id"], tenant["id"], "{given}");
@@ -77,6 +78,10 @@ async fn unmigrated_postgres_is_refused_until_it_is_migrated() {
         secrets::assert_none_in(&(run.stderr.clone() + &run.stdout), line);
         let told = run.ok();
         assert!(told.contains(shown), "{told}");
+    }
+    if !keepsake_testkit::is_distributed() {
+        let distribute = format!("migrate --distributed --config {file}");
+        keepsake(&words(&distribute)).await.ends(1, "the database has no extension `citus`");
     }
     Server::start(command).await;
 }
