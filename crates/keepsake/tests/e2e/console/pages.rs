@@ -105,8 +105,11 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
     let shown = "\">modified <time datetime=";
+    let of_readers = [">by the API<", ">in the console<", ">Changes of this reader<"];
     let parts = ["Open the memory", "aria-current=\"page\">Memories", "through 20", shown];
-    says(&browser.open(&readers).await.text, &parts);
+    let page = browser.open(&readers).await;
+    says(&page.text, &parts);
+    says(&page.text, &of_readers);
     let of_version =
         format!("/console/stores/{}/versions/{}/readers", store.id, text(&read["memory_version_id"]));
     browser.open(&of_version).await.has(shown);
