@@ -158,7 +158,7 @@ impl Network {
             }
             start += length;
         }
-        let mut means = product(&sums, &self.output.weights);
+        let mut means = product_of_few(&sums, &self.output.weights);
         for (mut mean, &length) in means.rows_mut().into_iter().zip(lengths) {
             let tokens = number(length);
             mean.zip_mut_with(&self.output.bias.row(0), |mean, bias| {
@@ -171,15 +171,15 @@ impl Network {
     }
 
     fn dense_layers(&self, means: &Array2<f32>) -> Array2<f32> {
-        let mut first = product(means, &self.dense[0]);
+        let mut first = product_of_few(means, &self.dense[0]);
         keep_positive(&mut first);
-        let mut second = product(means, &self.short_cuts[0]);
-        general_mat_mul(1.0, &first, &self.dense[1], 1.0, &mut second);
+        let mut second = product_of_few(means, &self.short_cuts[0]);
+        add_product_of_few(&first, &self.dense[1], &mut second);
         keep_positive(&mut second);
-        let mut third = product(&second, &self.dense[2]);
+        let mut third = product_of_few(&second, &self.dense[2]);
         keep_positive(&mut third);
-        let mut last = product(&second, &self.short_cuts[1]);
-        general_mat_mul(1.0, &third, &self.dense[3], 1.0, &mut last);
+        let mut last = product_of_few(&second, &self.short_cuts[1]);
+        add_product_of_few(&third, &self.dense[3], &mut last);
         last.mapv_inplace(f32::tanh);
         last
     }
@@ -420,6 +420,42 @@ fn product(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
     let mut outputs: Array2<f32> = Array2::zeros((inputs.nrows(), weights.ncols()));
     general_mat_mul(1.0, inputs, weights, 0.0, &mut outputs);
     outputs
+}
+
+fn product_of_few(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
+    let mut outputs: Array2<f32> = Array2::zeros((inputs.nrows(), weights.ncols()));
+    add_product_of_few(inputs, weights, &mut outputs);
+    outputs
+}
+
+/// Rows of weights that are added together. Each matrix has a multiple of them.
+const ADDED_ROWS: usize = 4;
+
+/// Adds a product with a few rows of inputs, one for each text.
+///
+/// `general_mat_mul` copies all weights first, and computes as many rows as the processor has lanes: for
+/// the single row of a query this takes longer than the product. The result of a row does not depend on the others.
+fn add_product_of_few(inputs: &Array2<f32>, weights: &Array2<f32>, outputs: &mut Array2<f32>) {
+    debug_assert!(weights.nrows().is_multiple_of(ADDED_ROWS), "{} rows", weights.nrows());
+    let values = weights.as_slice().expect("an array that was not sliced is contiguous");
+    for (place, rows) in values.chunks_exact(ADDED_ROWS * weights.ncols()).enumerate() {
+        for (input, mut output) in inputs.rows().into_iter().zip(outputs.rows_mut()) {
+            let factors = std::array::from_fn(|row| input[ADDED_ROWS * place + row]);
+            add_rows(output.as_slice_mut().expect("a row is contiguous"), factors, rows);
+        }
+    }
+}
+
+/// Adds rows of weights, each with its factor.
+#[inline(never)]
+fn add_rows(output: &mut [f32], factors: [f32; ADDED_ROWS], rows: &[f32]) {
+    let columns = output.len();
+    let [f0, f1, f2, f3] = factors;
+    let [w0, w1, w2, w3]: [&[f32]; ADDED_ROWS] =
+        std::array::from_fn(|row| &rows[row * columns..(row + 1) * columns]);
+    for ((((sum, w0), w1), w2), w3) in output.iter_mut().zip(w0).zip(w1).zip(w2).zip(w3) {
+        *sum += (f0 * w0 + f1 * w1) + (f2 * w2 + f3 * w3);
+    }
 }
 
 /// A number of tokens or features.
