@@ -321,8 +321,10 @@ impl Search {
         let (parsed, directory) = (query.parse()?, query.directory()?);
         let end: Option<PageEnd> = cursors.after(identity, &query.page).await?;
         let (tenant_id, before) = (principal.tenant_id, end.as_ref().map(|end| end.scoring));
-        let meaning =
-            MeaningUse::decide(&self.shared, tenant_id, &selected.store_ids, &parsed, before).await?;
+        let mut meaning =
+            MeaningUse::decide(&self.shared, &self.cache, tenant_id, &selected.store_ids, &parsed, before)
+                .await?;
+        let mut updated = meaning.updated.take();
         let scoring = meaning.scoring;
         let mut asked = ParsedSearch {
             query: parsed,
@@ -333,7 +335,8 @@ impl Search {
             after: end.map(|end| end.hit),
         };
         let page = loop {
-            let page = self.search_page(principal, &selected, &meaning, &asked).await?;
+            let page =
+                self.search_page(principal, &selected, &meaning, &asked, updated.take().as_ref()).await?;
             match page.after {
                 // All hits of this page were omitted: search for later ones.
                 Some(after) if page.found.is_empty() => asked.after = Some(after),
@@ -362,13 +365,15 @@ impl Search {
         selected: &SelectedStores,
         meaning: &MeaningUse,
         asked: &ParsedSearch,
+        updated: Option<&Arc<SearchedStore>>,
     ) -> Result<FoundPage, EngineError> {
         let asked = &Arc::new(asked.clone());
         let limit = asked.limit - 1;
         let searched: Vec<StoreHits> = stream::iter(selected.store_ids.iter().copied())
             .map(|store_id| async move {
                 let vectors = meaning.stores.of(store_id);
-                match self.search_store(principal, store_id, vectors, Arc::clone(asked)).await {
+                let (updated, asked) = (updated.cloned(), Arc::clone(asked));
+                match self.search_store(principal, store_id, vectors, updated, asked).await {
                     Err(EngineError::NotFound(ObjectKind::Store)) if selected.omits_deleted => {
                         Ok(StoreHits::default())
                     }
@@ -403,10 +408,14 @@ impl Search {
         principal: &Principal,
         store_id: StoreId,
         vectors: Option<VectorsPlace>,
+        updated: Option<Arc<SearchedStore>>,
         asked: Arc<ParsedSearch>,
     ) -> Result<StoreHits, EngineError> {
         let (tenant_id, is_hybrid) = (principal.tenant_id, vectors.is_some());
-        let (store, load) = self.cache.searched_store(tenant_id, store_id, vectors.as_ref()).await?;
+        let (store, load) = match updated {
+            Some(store) => (store, None),
+            None => self.cache.searched_store(tenant_id, store_id, vectors.as_ref()).await?,
+        };
         if load.is_none() {
             store.wait_for_postings().await;
         }

@@ -87,20 +87,42 @@ impl Cache {
     }
 
     /// The index of a store, updated by one query, and one more if there are new vectors of
-    /// `wanted`. After a full load, the result also has the slot of the load.
+    /// `wanted`; `None`: it must be loaded. Waits for no slot.
+    pub(super) async fn loaded_store(
+        self: &Arc<Self>,
+        tenant_id: TenantId,
+        store_id: StoreId,
+        wanted: Option<&VectorsPlace>,
+    ) -> Result<Option<Arc<SearchedStore>>, EngineError> {
+        let key = (tenant_id, store_id);
+        let store = self.known_or_unloaded(key);
+        if !store.is_loaded.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        self.shared.context.metrics.cache_looked_up(Looked::Search, true);
+        let is_current = self.update(key, &store, wanted, false).await?;
+        Ok(is_current.then_some(store))
+    }
+
+    fn known_or_unloaded(&self, key: Key) -> Arc<SearchedStore> {
+        self.stores.get_or_insert(key, || Arc::new(SearchedStore::unloaded(self.max_store_bytes)))
+    }
+
+    /// As [`Self::loaded_store`], but loads the index if it must. After a full load, the result also has the slot
+    /// of the load.
     pub(super) async fn searched_store(
         self: &Arc<Self>,
         tenant_id: TenantId,
         store_id: StoreId,
         wanted: Option<&VectorsPlace>,
     ) -> Result<(Arc<SearchedStore>, Option<FairSlot>), EngineError> {
-        let key = (tenant_id, store_id);
-        let store =
-            self.stores.get_or_insert(key, || Arc::new(SearchedStore::unloaded(self.max_store_bytes)));
-        let is_loaded = store.is_loaded.load(Ordering::Relaxed);
-        self.shared.context.metrics.cache_looked_up(Looked::Search, is_loaded);
-        if is_loaded && self.update(key, &store, wanted, false).await? {
+        if let Some(store) = self.loaded_store(tenant_id, store_id, wanted).await? {
             return Ok((store, None));
+        }
+        let key = (tenant_id, store_id);
+        let store = self.known_or_unloaded(key);
+        if !store.is_loaded.load(Ordering::Relaxed) {
+            self.shared.context.metrics.cache_looked_up(Looked::Search, false);
         }
         let turn = Arc::clone(&store.loading).lock_owned().await;
         // If another search loaded the index meanwhile, it is still updated: that load may have begun before

@@ -14,14 +14,15 @@ use keepsake_search::{Embedding, MeaningText, Query};
 use keepsake_telemetry::Embedded;
 
 use super::SearchFusion;
+use super::cache::Cache;
 use super::position::{ModelTag, Scoring};
+use super::store::SearchedStore;
 use crate::EngineError;
 use crate::compute::with_cpu_time;
 use crate::embedding::{embedded_bytes, expected_vector_bytes, ready_model};
 use crate::shared::Shared;
 
 /// How one search uses meaning.
-#[derive(Debug, Clone)]
 pub(super) struct MeaningUse {
     pub(super) scoring: Scoring,
     /// The meaning of the query; `None`: only words count.
@@ -32,6 +33,26 @@ pub(super) struct MeaningUse {
     pub(super) weight: f64,
     /// The searched stores that are searched by meaning.
     pub(super) stores: HybridStores,
+    /// The index of the only searched store, if it was updated while the query's vector was computed.
+    pub(super) updated: Option<Arc<SearchedStore>>,
+}
+
+/// The meaning of a query, and what it is compared with.
+struct Meaning {
+    /// `None`: no store is searched, or none is left.
+    embedding: Result<Option<Embedding>, MeaningReason>,
+    stores: HybridStores,
+    updated: Option<Arc<SearchedStore>>,
+}
+
+impl Meaning {
+    fn of(embedding: Result<Option<Embedding>, MeaningReason>, stores: HybridStores) -> Self {
+        Self { embedding, stores, updated: None }
+    }
+
+    fn without(reason: MeaningReason) -> Self {
+        Self::of(Err(reason), HybridStores::default())
+    }
 }
 
 /// The vectors of the stores of one search: their model, and the last edit and the expected
@@ -101,6 +122,7 @@ impl MeaningUse {
     /// by words and meaning, and this one cannot be.
     pub(super) async fn decide(
         shared: &Shared,
+        cache: &Arc<Cache>,
         tenant_id: TenantId,
         store_ids: &[StoreId],
         query: &Query,
@@ -116,18 +138,18 @@ impl MeaningUse {
             return Ok(Self::lexical(reason, stores.pending));
         }
         let weight = f64::from(shared.embedder.weight());
-        let meaning = meaning_of(shared, tenant_id, store_ids, query).await.unwrap_or_else(|error| {
+        let meaning = meaning_of(shared, cache, tenant_id, store_ids, query).await.unwrap_or_else(|error| {
             tracing::warn!(error = %error, "engine.search goes without the meaning of its query");
-            (Err(MeaningReason::Failed), HybridStores::default())
+            Meaning::without(MeaningReason::Failed)
         });
-        let (embedding, stores) = meaning;
+        let Meaning { embedding, stores, updated } = meaning;
         let scoring = stores.model.as_deref().map(|model| Scoring::Fused(ModelTag::of(model)));
         match (embedding, scoring) {
             (Ok(embedding), Some(scoring)) => {
                 if before.is_some_and(|before| before != scoring) {
                     return Err(start_again("the server has another model"));
                 }
-                Ok(Self { scoring, query: embedding.map(Arc::new), reason: None, weight, stores })
+                Ok(Self { scoring, query: embedding.map(Arc::new), reason: None, weight, stores, updated })
             }
             (Err(reason @ (MeaningReason::Timeout | MeaningReason::Failed)), _) if before.is_some() => {
                 Err(EngineError::MeaningLost(reason))
@@ -150,6 +172,7 @@ impl MeaningUse {
             reason: Some(reason),
             weight: 0.0,
             stores: HybridStores { pending, ..HybridStores::default() },
+            updated: None,
         }
     }
 }
@@ -161,35 +184,53 @@ fn start_again(why: &str) -> EngineError {
     )
 }
 
-/// The meaning of a query, and the stores that it is compared with. It is `None` if no store is searched, or none
-/// is left.
 async fn meaning_of(
     shared: &Shared,
+    cache: &Arc<Cache>,
     tenant_id: TenantId,
     store_ids: &[StoreId],
     query: &Query,
-) -> Result<(Result<Option<Embedding>, MeaningReason>, HybridStores), EngineError> {
-    let without = |reason| Ok((Err(reason), HybridStores::default()));
+) -> Result<Meaning, EngineError> {
     let model = match ready_model(&shared.embedder) {
         Ok(model) => model,
-        Err(reason) => return without(reason),
+        Err(reason) => return Ok(Meaning::without(reason)),
     };
     let text = match query.meaning_text() {
         MeaningText::Text(text) => text,
-        MeaningText::Quoted => return without(MeaningReason::QuotedQuery),
-        MeaningText::NoWords => return without(MeaningReason::NoWords),
+        MeaningText::Quoted => return Ok(Meaning::without(MeaningReason::QuotedQuery)),
+        MeaningText::NoWords => return Ok(Meaning::without(MeaningReason::NoWords)),
     };
     if store_ids.is_empty() {
-        return Ok((Ok(None), HybridStores { model: Some(model), ..HybridStores::default() }));
+        return Ok(Meaning::of(Ok(None), HybridStores { model: Some(model), ..HybridStores::default() }));
     }
     let stores = HybridStores::read(shared, tenant_id, store_ids, model).await?;
     if stores.are_gone {
-        return Ok((Ok(None), stores));
+        return Ok(Meaning::of(Ok(None), stores));
     }
     if stores.places.is_empty() {
-        return Ok((Err(stores.reason()), stores));
+        return Ok(Meaning::of(Err(stores.reason()), stores));
     }
-    Ok((embed_query(shared, tenant_id, text).await?.map(Some), stores))
+    let update = update_only_store(shared, cache, tenant_id, store_ids, &stores);
+    let (embedding, updated) = tokio::join!(embed_query(shared, tenant_id, text), update);
+    Ok(Meaning { embedding: embedding?.map(Some), stores, updated })
+}
+
+/// The updated index of the only searched store, if the embedded model computes the vector meanwhile; `None`: the
+/// search of the store updates it. An endpoint may take so long that the index would be old.
+async fn update_only_store(
+    shared: &Shared,
+    cache: &Arc<Cache>,
+    tenant_id: TenantId,
+    store_ids: &[StoreId],
+    stores: &HybridStores,
+) -> Option<Arc<SearchedStore>> {
+    let &[store_id] = store_ids else { return None };
+    if !matches!(*shared.embedder, Embedder::Embedded(_)) {
+        return None;
+    }
+    let wanted = stores.of(store_id);
+    // The search of the store meets the same error.
+    cache.loaded_store(tenant_id, store_id, wanted.as_ref()).await.ok().flatten()
 }
 
 async fn embed_query(
