@@ -193,6 +193,10 @@ pub(crate) async fn late_vectors_are_not_written(place: Place) {
 
     place.change(vec![deleted(&place.memory("/a").await)]).await;
     assert_eq!(put(&place, &page).await, INCOMPLETE);
+    place.create("/p/erased", 1).await;
+    let page = claim(&place).await;
+    erase_rows(place.clone(), ask(&place, below_p(&place)).await).await;
+    assert_eq!(put(&place, &page).await, EmbeddingOutcome::Refused);
     assert!(embedded(&place).await.is_empty());
 
     place.create("/b", 1).await;

@@ -323,6 +323,9 @@ async fn search_explains_words_and_meaning() {
         ("umbrellas and replies", EmbeddingsFault::Silent, late),
         ("umbrellas and replies", EmbeddingsFault::Unavailable, uncomputed),
         ("umbrellas and replies", EmbeddingsFault::RefusesKeys, uncomputed),
+        ("umbrellas and replies", EmbeddingsFault::TooFewVectors, uncomputed),
+        ("umbrellas and replies", EmbeddingsFault::NoNumbers, uncomputed),
+        ("umbrellas and replies", EmbeddingsFault::EndsBy("replies"), uncomputed),
     ] {
         embeddings.fail(fault);
         let found = person.line(&format!("memory search {query}")).await;
