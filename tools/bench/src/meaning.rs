@@ -31,6 +31,8 @@ const PASSAGES_OF_MEMORY: u64 = 8;
 /// Searches of each store that are measured, and those before, which fill the caches.
 const SEARCHES: usize = 500;
 const WARM_UP: usize = 20;
+/// The most CPU time for a KiB of content.
+const CPU_BAR_MS: f64 = 11.0;
 /// The most by which a search may take longer than one by words only.
 const SEARCH_BAR_MS: f64 = 5.0;
 /// Searches, and memories of a store, with an endpoint that does not answer.
@@ -276,7 +278,9 @@ impl fmt::Display for MeaningFinding {
         let mebibytes = |bytes: Option<u64>| bytes.unwrap_or_default() >> 20;
         writeln!(
             f,
-            "CPU time {cpu_ms:.1} ms for each KB; memory of the server {} MB before, {} MB after\n",
+            "CPU time {cpu_ms:.1} ms for each KB (bar {CPU_BAR_MS:.0} ms: {}); memory of the server {} MB before, \
+             {} MB after\n",
+            verdict(cpu_ms <= CPU_BAR_MS),
             mebibytes(self.vectors.bytes_before),
             mebibytes(self.vectors.bytes_after)
         )?;
