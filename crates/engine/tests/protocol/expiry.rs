@@ -19,6 +19,7 @@ on_both_databases! {
     deleted_memory_is_kept_exactly_for_the_retention,
     old_versions_of_a_live_memory_are_dropped_by_age_or_number,
     shared_blob_outlives_its_first_version,
+    daily_counts_equal_a_recount_of_the_log,
     expiry_is_exact_for_random_histories,
 }
 
@@ -327,6 +328,43 @@ async fn shared_blob_outlives_its_first_version(setup: TestEngine) {
     assert_eq!(tenant.elsewhere().content_of(&made).await, "kept");
     let usage = setup.engine.usage.of_tenant(&tenant.principal).await.unwrap();
     assert_eq!((usage.versions, usage.version_bytes, usage.live_bytes), (1, 4, 4));
+}
+
+async fn daily_counts_equal_a_recount_of_the_log(setup: TestEngine) {
+    let limits = json!({"versions_per_memory": 2, "version_retention_secs": DAY.as_secs()});
+    let setup = setup.of_tenant_with(limits).await;
+    let (mut recounted, mut expired, mut pruned) = (Vec::new(), 0, 0);
+    for day in 0..30_u64 {
+        if day > 0 {
+            setup.clock.advance(DAY);
+        }
+        let began = setup.now();
+        expired += expire(&setup).await;
+        let expires_at = Some(in_days(&setup, 2).to_rfc3339());
+        let new = NewMemory { expires_at, ..new_memory(&format!("/{day}.txt"), "new") };
+        let memory = setup.try_make(new).await.unwrap();
+        for edit in 0..day % 4 {
+            setup.update(&memory, new_content(&edit.to_string())).await.unwrap();
+        }
+        let reads = day % 5;
+        for _ in 0..reads {
+            setup.read(&memory, View::Full).await;
+        }
+        if day % 3 == 0 {
+            setup.delete(&memory).await;
+        }
+        setup.engine.replica.flush().await.unwrap();
+        let query = VersionQuery { created_from: Some(began), ..VersionQuery::default() };
+        let log = setup.engine.versions.list(&setup.principal, setup.store_id, &query, View::Basic).await;
+        // Versions of a job are no writes.
+        let writes = log.unwrap().items.iter().filter(|shown| shown.version.created_by.is_some()).count();
+        recounted.push((reads, writes as u64));
+        pruned += setup.run(ExpireVersions).await["versions"].as_u64().unwrap();
+    }
+    assert!(expired > 0 && pruned > 0, "{expired} expired, {pruned} pruned");
+    let report = setup.engine.usage.daily(&setup.principal, DailyUseQuery::default()).await.unwrap();
+    let counted: Vec<_> = report.data.iter().map(|of_day| (of_day.reads, of_day.writes)).collect();
+    assert_eq!(counted, recounted);
 }
 
 const MEMORIES: usize = 4;
