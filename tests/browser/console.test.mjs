@@ -20,16 +20,41 @@ import { URL_OF_SERVER, api, assertAccessible, required, startBrowser, withPage 
 
 const browser = await startBrowser();
 
-const press = (page, name) => page.getByRole('button', { name, exact: true }).click();
-const follow = (page, name) => page.getByRole('link', { name, exact: true }).click();
-const expand = (page, name) => page.locator('summary', { hasText: name }).click();
+// Whether Tab and keys do what a mouse does otherwise.
+const HAS_KEYBOARD_ONLY = process.env.KEEPSAKE_TEST_KEYBOARD === '1';
+const MAX_TABS = 1_000;
+
+/** Clicks a control, or goes to it with Tab and presses the key. */
+const use = async (control, key = 'Enter') => {
+  if (!HAS_KEYBOARD_ONLY) return control.click();
+  await control.waitFor();
+  const next = () => control.evaluate((element) => {
+    const { activeElement } = document;
+    if (activeElement === element) return null;
+    const isBefore = activeElement.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_PRECEDING;
+    return isBefore ? 'Shift+Tab' : 'Tab';
+  });
+  let direction = await next();
+  for (let tabs = 0; direction !== null && tabs < MAX_TABS; tabs += 1) {
+    await control.page().keyboard.press(direction);
+    direction = await next();
+  }
+  assert.equal(direction, null, `Tab does not lead to ${control}`);
+  return control.press(key);
+};
+const press = (page, name) => use(page.getByRole('button', { name, exact: true }));
+const follow = (page, name) => use(page.getByRole('link', { name, exact: true }));
+const expand = (page, name) => use(page.locator('summary', { hasText: name }));
+const tick = async (box, isWanted = true) => {
+  if ((await box.isChecked()) !== isWanted) await use(box, 'Space');
+};
 const bytesOf = async (download) => {
   const chunks = [];
   for await (const chunk of await download.createReadStream()) chunks.push(chunk);
   return Buffer.concat(chunks);
 };
 const signOut = async (page) => {
-  await page.locator('header summary').click();
+  await use(page.locator('header summary'));
   await press(page, 'Sign out');
 };
 const says = (page, text) => page.getByRole('status').filter({ hasText: text }).waitFor();
@@ -185,13 +210,13 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
     await assertAccessible(page, '#keys');
     // Without single keys, the menu opens the list, also on the next page.
     const single = keys.getByRole('checkbox', { name: 'Single keys act on the page' });
-    await single.uncheck();
+    await tick(single, false);
     await page.goto(store.href);
     await page.keyboard.press('?');
     assert.equal(await keys.isVisible(), false);
-    await page.getByLabel('Account').click();
-    await page.getByRole('button', { name: 'Keyboard shortcuts' }).click();
-    await single.check();
+    await use(page.getByLabel('Account'));
+    await use(page.getByRole('button', { name: 'Keyboard shortcuts' }));
+    await tick(single);
     await page.keyboard.press('Escape');
     await keys.waitFor({ state: 'hidden' });
 
@@ -203,7 +228,7 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
     await page.goto(memory.href);
     // The text goes away by itself.
     const told = page.locator('p[aria-live]', { hasText: /Copied|Failed/ }).waitFor({ state: 'attached' });
-    await Promise.all([told, page.locator('h1 button.copy').click()]);
+    await Promise.all([told, use(page.locator('h1 button.copy'))]);
     await page.keyboard.press('e');
     // A letter that is typed into a field is a letter.
     const field = page.getByRole('textbox', { name: 'Content' });
@@ -255,8 +280,8 @@ test('two versions are compared, and the older one is restored', async () => {
     await follow(page, 'Side by side');
     assert.match(await page.locator('td.old').last().innerText(), /blue/);
     assert.match(await page.locator('td.new').last().innerText(), /green/);
-    await page.locator('main').getByRole('link', { name: 'History', exact: true }).last().click();
-    await page.getByRole('button', { name: 'Restore', exact: true }).last().click();
+    await use(page.locator('main').getByRole('link', { name: 'History', exact: true }).last());
+    await use(page.getByRole('button', { name: 'Restore', exact: true }).last());
     await says(page, 'The version was restored');
     await page.goto(memory.href);
     assert.match(await shown(page), /The sky is blue\./);
@@ -356,7 +381,7 @@ test('search marks the words, and filters', async () => {
     await page.getByRole('heading', { name: 'Nothing was found' }).waitFor();
     await page.getByLabel('Directory').fill('/a/');
     await press(page, 'Search');
-    await page.locator('ol.hits a').first().click();
+    await use(page.locator('ol.hits a').first());
     await page.getByRole('heading', { level: 1, name: 'first.md' }).waitFor();
   });
 });
@@ -445,8 +470,8 @@ test('a key is created with its scopes, works, and is revoked', async () => {
     await page.goto('/console/keys');
     await expand(page, 'New key');
     await page.getByLabel('Name').fill(name);
-    for (const box of await page.getByRole('checkbox').all()) await box.uncheck();
-    await page.getByRole('checkbox', { name: /memory:read/ }).check();
+    for (const box of await page.getByRole('checkbox').all()) await tick(box, false);
+    await tick(page.getByRole('checkbox', { name: /memory:read/ }));
     await page.locator('select#stores').selectOption(store.id);
     await press(page, 'Create the key');
     const secret = await page.locator('#secret').textContent();
@@ -505,7 +530,7 @@ test('an erasure is chosen, previewed, confirmed and has a receipt', async () =>
     await page.goto(`/console/erasures?store=${store.id}`);
     const form = page.locator('form', { hasText: 'Erase a store or a directory' });
     await form.getByLabel('Only below this directory').fill('/notes/');
-    await form.getByRole('button').click();
+    await use(form.getByRole('button'));
     await page.getByText('The store itself is kept.').waitFor();
     const word = await page.locator('label[for="confirm"] strong').innerText();
     await page.getByLabel(/to confirm/).fill('something else');
@@ -549,8 +574,8 @@ test('a store is saved as an archive and imported into a new store', async () =>
   await makeMemory(store, '/notes/日 a.md', 'what was learnt\n');
   await signedIn(browser, {}, async (page) => {
     await page.goto(`/console/transfer?store=${store.id}`);
-    await page.getByLabel('with the whole history').check();
-    const save = page.getByRole('button', { name: /^Save / }).click();
+    await tick(page.getByLabel('with the whole history'));
+    const save = use(page.getByRole('button', { name: /^Save / }));
     const [download] = await Promise.all([page.waitForEvent('download'), save]);
     assert.match(download.suggestedFilename(), /\.tar\.zst$/);
     const archive = await bytesOf(download);

@@ -14,6 +14,14 @@ async fn people_use_the_console() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn people_use_the_console_by_keyboard() {
+    let server = SdkServer::new(Pair::PostgresS3).await;
+    let mut node = server.command("node");
+    node.env("KEEPSAKE_TEST_KEYBOARD", "1");
+    script::browser_suite(node, "console.test.mjs").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn every_screen_of_the_console_fits_and_is_accessible() {
     suite_passes(Pair::Sqlite, "console-screens.test.mjs").await;
 }
