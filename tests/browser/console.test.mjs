@@ -16,7 +16,7 @@ import {
   signedIn,
   versionsOf,
 } from './console.mjs';
-import { URL_OF_SERVER, api, assertAccessible, required, startBrowser, withPage } from './support.mjs';
+import { URL_OF_SERVER, WIDTHS, api, assertAccessible, required, startBrowser, withPage } from './support.mjs';
 
 const browser = await startBrowser();
 
@@ -135,13 +135,21 @@ test('a memory is created, edited, renamed, pinned, deleted and restored', async
     await area.fill('# First\n\nWe ship on **Wednesdays**.\n');
     await press(page, 'Save');
     await says(page, 'The memory was saved as a new version.');
-    assert.equal(await page.locator('article.markdown strong').textContent(), 'Wednesdays');
+    for (const day of ['Tuesdays', 'Wednesdays']) {
+      await press(page, 'Undo');
+      await says(page, 'The change was taken back.');
+      await page.locator('article.markdown strong', { hasText: day }).waitFor();
+    }
 
     await expand(page, 'Rename or move');
     await page.getByLabel('New path').fill('/archive/first.md');
     await press(page, 'Rename');
     await says(page, 'The memory was renamed.');
-    await page.getByRole('heading', { level: 1, name: 'first.md' }).waitFor();
+    for (const directory of ['notes', 'archive']) {
+      await press(page, 'Undo');
+      await says(page, 'The change was taken back.');
+      await page.locator('h1').getByRole('link', { name: directory, exact: true }).waitFor();
+    }
 
     await expand(page, 'Expiry and pin');
     await press(page, 'Pin');
@@ -229,6 +237,9 @@ test('the palette finds a memory by its path, and keys move, edit and explain', 
     // The text goes away by itself.
     const told = page.locator('p[aria-live]', { hasText: /Copied|Failed/ }).waitFor({ state: 'attached' });
     await Promise.all([told, use(page.locator('h1 button.copy'))]);
+    await page.keyboard.press('h');
+    await page.getByRole('heading', { level: 1, name: 'History of' }).waitFor();
+    await page.goto(memory.href);
     await page.keyboard.press('e');
     // A letter that is typed into a field is a letter.
     const field = page.getByRole('textbox', { name: 'Content' });
@@ -252,6 +263,8 @@ test('the second of two people sees a difference and loses nothing', async () =>
       await ben.getByLabel('Content').fill('one\ntwo\nthree of Ben\n');
       await press(ben, 'Save');
       await ben.getByRole('heading', { name: 'Somebody else changed this memory' }).waitFor();
+      const widthOf = (selector) => ben.locator(selector).evaluate((element) => element.offsetWidth);
+      assert.ok((await widthOf('table.diff')) > 0.8 * (await widthOf('main')), 'the difference is narrow');
       const lines = async (kind) => (await ben.locator(`table.diff tr.${kind} td.line`).allInnerTexts()).join('\n');
       assert.match(await lines('del'), /two of Ada/);
       assert.match(await lines('add'), /three of Ben/);
@@ -266,6 +279,44 @@ test('the second of two people sees a difference and loses nothing', async () =>
     });
   });
   assert.equal((await versionsOf(memory)).length, 3);
+});
+
+test('a typed text outlives the end of its sign-in', async () => {
+  const memory = await makeMemory(await makeStore(), '/draft.md', 'old\n');
+  await signedIn(browser, {}, async (page) => {
+    await page.goto(`${memory.href}/edit`);
+    await page.getByLabel('Content').fill('what was typed\n');
+    await page.context().clearCookies();
+    await press(page, 'Save');
+    await page.getByText('Nothing was saved.').waitFor();
+    assert.equal(await page.locator('textarea').inputValue(), 'what was typed\n');
+    await page.getByLabel('API key or token').fill(required('KEEPSAKE_API_KEY'));
+    await press(page, 'Sign in');
+    await says(page, 'You are signed in.');
+    assert.equal(await page.locator('textarea').inputValue(), 'what was typed\n');
+    await press(page, 'Send it again');
+    await says(page, 'The memory was saved');
+    assert.match(await shown(page), /what was typed/);
+  });
+});
+
+test('words of a table are whole at every width', async () => {
+  const words = ['Severity', 'Tomáš', 'Responsibility', 'Availability', 'Documentation', 'Überprüfung'];
+  const rows = [words, words.map(() => '---'), words].map((cells) => `| ${cells.join(' | ')} |\n`);
+  const memory = await makeMemory(await makeStore(), '/table.md', rows.join(''));
+  for (const width of WIDTHS) {
+    await signedIn(browser, { width }, async (page) => {
+      await page.goto(memory.href);
+      const lines = await page.locator('article.markdown :is(th, td)').evaluateAll((cells) =>
+        cells.map((cell) => {
+          const range = document.createRange();
+          range.selectNodeContents(cell);
+          return range.getClientRects().length;
+        }),
+      );
+      assert.deepEqual(lines, Array(2 * words.length).fill(1), `${width} px`);
+    });
+  }
 });
 
 test('two versions are compared, and the older one is restored', async () => {
