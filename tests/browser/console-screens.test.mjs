@@ -46,6 +46,8 @@ for (const colorScheme of SCHEMES) {
       await signIn(page);
       assert.ok(await page.locator('header .scope[title]').isVisible(), 'the header has no tenant');
       assert.ok((await page.locator('header').boundingBox()).height <= 56);
+      const icon = await page.request.get(await page.locator('link[rel=icon]').getAttribute('href'));
+      assert.match(await icon.text(), /<svg.*<path/);
       await page.goto('/console/stores/memstore_00000000000000000000000001');
       await page.getByRole('alert').waitFor();
       await assertNoSidewaysScroll(page);
@@ -53,6 +55,22 @@ for (const colorScheme of SCHEMES) {
     });
   });
 }
+
+test('a phone shows the whole row of a button', async () => {
+  const paths = Object.fromEntries(screens);
+  await signedIn(browser, { width: 390 }, async (page) => {
+    for (const path of [paths.history, `${paths['store-history']}?operation=deleted`, paths['recently-deleted']]) {
+      await open(page, path);
+      const buttons = page.getByRole('button', { name: 'Restore', exact: true });
+      const ends = await buttons.evaluateAll((found) => found.map((button) => button.getBoundingClientRect().right));
+      assert.ok(ends.length > 0 && Math.max(...ends) <= 390, `${path}: ${ends}`);
+    }
+    await open(page, paths.search);
+    const parts = page.locator('.searchbar :is(input, button)');
+    const tops = await parts.evaluateAll((found) => found.map((part) => part.getBoundingClientRect().top));
+    assert.equal(new Set(tops).size, 1, `the field and its button: ${tops}`);
+  });
+});
 
 test('every screen says without JavaScript what it says with it', async () => {
   const read = async (javaScriptEnabled) => {
