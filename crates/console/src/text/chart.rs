@@ -251,6 +251,15 @@ mod tests {
             drawn.as_str().contains("<td class=\"num\">7</td><td class=\"num\">1,000,000</td>"),
             "{drawn}"
         );
+        let parts = |start: &str, end: &str| -> Vec<String> {
+            let parts = drawn.as_str().split(start).skip(1);
+            parts.map(|part| part.split_once(end).unwrap().0.to_owned()).collect()
+        };
+        let rows = parts("<tr><th scope=\"row\">", "</td></tr>").into_iter().rev().map(|row| {
+            let (day, numbers) = row.split_once("</th>").unwrap();
+            format!("{day}: {}", numbers.rsplit('>').next().unwrap())
+        });
+        assert!(rows.eq(parts("<title>", " read")), "{drawn}");
         let empty = DayChart { series: &[], ..chart }.draw();
         assert_eq!(empty.as_str(), "<p class=\"none\">None in these 30 days.</p>");
         for (number, end) in [(1, 2), (2, 2), (3, 4), (5, 10), (11, 20), (u64::MAX, u64::MAX)] {
