@@ -3,6 +3,10 @@
 use std::os::unix::fs::PermissionsExt;
 
 use crate::prelude::*;
+use crate::support::command::keepsake_serving_in_terminal;
+
+/// The path of the link that signs in to the console.
+const SIGN_IN: &str = "/console/sign-in/once?token=";
 
 pub(crate) fn dev_command(folder: &Path) -> ServerCommand {
     dev_command_with(folder, &["--no-model"])
@@ -42,7 +46,7 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
 
     let printed = first.output();
     assert!(printed.starts_with("Keepsake keeps the memory of your agents, at http://127.0.0.1:"));
-    assert!(printed.lines().last().unwrap().contains("/console/sign-in/once?token="), "{printed}");
+    assert!(printed.lines().last().unwrap().contains(SIGN_IN), "{printed}");
     assert!(printed.contains(key), "{printed}");
     let curls: Vec<_> = printed.split("\n\n").filter(|paragraph| paragraph.starts_with("curl ")).collect();
     let [create, view] = curls[..] else { panic!("{printed}") };
@@ -78,6 +82,31 @@ async fn first_start_prints_commands_that_work_and_the_second_finds_everything()
     ] {
         let home = [("XDG_DATA_HOME", home.to_str().unwrap())];
         keepsake_with(&words(line), &home).await.ends(code, said);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn link_stays_in_sight_in_a_terminal_and_requests_show_nothing() {
+    for width in [80, 120] {
+        let base = TempDir::new().unwrap();
+        let (home, data) = (base.path().display().to_string(), base.path().join("data"));
+        let url = format!("http://127.0.0.1:{}", keepsake_testkit::keepsake_server::free_port());
+        let (listen, folder) = (url.replace("http://", ""), data.display().to_string());
+        let arguments = ["serve", "--dev", "--no-model", "--listen", &listen, "--data-dir", &folder];
+        let request = async {
+            let known = credentials(&data);
+            ok(&Client::new(&url, text(&known["api_key"])).get(STORES).await);
+        };
+        let variables = [("XDG_CONFIG_HOME", home.as_str())];
+        let shown =
+            keepsake_serving_in_terminal(&arguments, &variables, width, (SIGN_IN, request)).await.ok();
+        assert!(shown.starts_with("Keepsake keeps the memory of your agents, at http://"), "{shown}");
+        // A terminal has 24 lines.
+        assert!(
+            shown.lines().rev().take(24).any(|line| line.starts_with(&format!("{url}{SIGN_IN}"))),
+            "{shown}"
+        );
+        assert!(!shown.contains("http.request"), "{shown}");
     }
 }
 

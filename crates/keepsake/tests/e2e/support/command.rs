@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::process::Child;
+use tokio::process::{Child, ChildStdout};
 
 use super::*;
 
@@ -46,6 +46,8 @@ pub(crate) async fn keepsake_reading(arguments: &[&str], variables: &[(&str, &st
 
 /// A person types a secret again after this time without a reaction.
 const TYPED_AGAIN_AFTER: Duration = Duration::from_secs(2);
+/// A server ends within this time after Ctrl-C, also on a slow machine.
+const ENDS_WITHIN: Duration = Duration::from_mins(2);
 
 /// Runs `keepsake` in a pseudo-terminal of this width, where a person types `input`.
 ///
@@ -68,11 +70,7 @@ pub(crate) async fn keepsake_asking_in_terminal(
 ) -> Run {
     let mut child = start(in_terminal(arguments, 80), variables);
     let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
-    let mut shown = Vec::new();
-    while !String::from_utf8_lossy(&shown).contains(prompt) {
-        let read = stdout.read_buf(&mut shown).await.unwrap();
-        assert!(read > 0, "no prompt: {}", String::from_utf8_lossy(&shown));
-    }
+    let mut shown = shown_until(&mut stdout, prompt).await;
     let mut rest = Vec::new();
     let mut end = std::pin::pin!(stdout.read_to_end(&mut rest));
     loop {
@@ -90,6 +88,38 @@ pub(crate) async fn keepsake_asking_in_terminal(
         stdout: String::from_utf8(shown).unwrap(),
         stderr: String::new(),
     }
+}
+
+/// Runs a server in a pseudo-terminal of this width. When it has shown `awaited` and `work` is done, a
+/// person presses Ctrl-C.
+pub(crate) async fn keepsake_serving_in_terminal(
+    arguments: &[&str],
+    variables: &[(&str, &str)],
+    width: u16,
+    (awaited, work): (&str, impl Future<Output = ()>),
+) -> Run {
+    let mut child = start(in_terminal(arguments, width), variables);
+    let (mut stdin, mut stdout) = (child.stdin.take().unwrap(), child.stdout.take().unwrap());
+    let mut shown = shown_until(&mut stdout, awaited).await;
+    work.await;
+    stdin.write_all(b"\x03").await.unwrap();
+    let end = stdout.read_to_end(&mut shown);
+    tokio::time::timeout(ENDS_WITHIN, end).await.expect("Ctrl-C ends the server").unwrap();
+    Run {
+        line: arguments.join(" "),
+        code: child.wait().await.unwrap().code(),
+        stdout: String::from_utf8(shown).unwrap().replace("\r\n", "\n"),
+        stderr: String::new(),
+    }
+}
+
+async fn shown_until(stdout: &mut ChildStdout, awaited: &str) -> Vec<u8> {
+    let mut shown = Vec::new();
+    while !String::from_utf8_lossy(&shown).contains(awaited) {
+        let read = stdout.read_buf(&mut shown).await.unwrap();
+        assert!(read > 0, "no {awaited}: {}", String::from_utf8_lossy(&shown));
+    }
+    shown
 }
 
 fn in_terminal(arguments: &[&str], width: u16) -> Command {
