@@ -16,32 +16,10 @@ import {
   signedIn,
   versionsOf,
 } from './console.mjs';
-import { URL_OF_SERVER, WIDTHS, api, assertAccessible, required, startBrowser, withPage } from './support.mjs';
+import { URL_OF_SERVER, WIDTHS, api, assertAccessible, required, startBrowser, use, withPage } from './support.mjs';
 
 const browser = await startBrowser();
 
-// Whether Tab and keys do what a mouse does otherwise.
-const HAS_KEYBOARD_ONLY = process.env.KEEPSAKE_TEST_KEYBOARD === '1';
-const MAX_TABS = 1_000;
-
-/** Clicks a control, or goes to it with Tab and presses the key. */
-const use = async (control, key = 'Enter') => {
-  if (!HAS_KEYBOARD_ONLY) return control.click();
-  await control.waitFor();
-  const next = () => control.evaluate((element) => {
-    const { activeElement } = document;
-    if (activeElement === element) return null;
-    const isBefore = activeElement.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_PRECEDING;
-    return isBefore ? 'Shift+Tab' : 'Tab';
-  });
-  let direction = await next();
-  for (let tabs = 0; direction !== null && tabs < MAX_TABS; tabs += 1) {
-    await control.page().keyboard.press(direction);
-    direction = await next();
-  }
-  assert.equal(direction, null, `Tab does not lead to ${control}`);
-  return control.press(key);
-};
 const press = (page, name) => use(page.getByRole('button', { name, exact: true }));
 const follow = (page, name) => use(page.getByRole('link', { name, exact: true }));
 const expand = (page, name) => use(page.locator('summary', { hasText: name }));

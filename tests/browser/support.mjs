@@ -19,6 +19,11 @@ export const LOOKS = [
   { colorScheme: 'dark', width: 1440, isJudged: true },
 ];
 
+/** Whether Tab and keys do what a mouse does otherwise. */
+export const HAS_KEYBOARD_ONLY = process.env.KEEPSAKE_TEST_KEYBOARD === '1';
+
+const MAX_TABS = 1_000;
+
 const ARGUMENTS = [
   '--headless',
   '--no-sandbox',
@@ -132,6 +137,25 @@ export async function assertAccessible(page, ...selectors) {
     nodes: nodes.slice(0, 3).map(({ html, failureSummary }) => ({ html: html.slice(0, 200), failureSummary })),
   }));
   assert.deepEqual(shown, [], `${page.url()}: ${JSON.stringify(shown, null, 1)}`);
+}
+
+/** Clicks a control, or goes to it with Tab and presses the key. */
+export async function use(control, key = 'Enter') {
+  if (!HAS_KEYBOARD_ONLY) return control.click();
+  await control.waitFor();
+  const next = () => control.evaluate((element) => {
+    const { activeElement } = document;
+    if (activeElement === element) return null;
+    const isBefore = activeElement.compareDocumentPosition(element) & Node.DOCUMENT_POSITION_PRECEDING;
+    return isBefore ? 'Shift+Tab' : 'Tab';
+  });
+  let direction = await next();
+  for (let tabs = 0; direction !== null && tabs < MAX_TABS; tabs += 1) {
+    await control.page().keyboard.press(direction);
+    direction = await next();
+  }
+  assert.equal(direction, null, `Tab does not lead to ${control}`);
+  return control.press(key);
 }
 
 /** Whether the element is inside the window. */
