@@ -9,6 +9,7 @@ import {
   SCHEMES,
   assertAccessible,
   assertNoSidewaysScroll,
+  required,
   startBrowser,
   withPage,
 } from './support.mjs';
@@ -69,6 +70,16 @@ test('a phone shows the whole row of a button', async () => {
     const parts = page.locator('.searchbar :is(input, button)');
     const tops = await parts.evaluateAll((found) => found.map((part) => part.getBoundingClientRect().top));
     assert.equal(new Set(tops).size, 1, `the field and its button: ${tops}`);
+  });
+});
+
+test('a person of another tenant sees nothing of a screen', async () => {
+  await withPage(browser, {}, async (page) => {
+    await signIn(page, '/console', required('KEEPSAKE_OTHER_API_KEY'));
+    for (const [name, path] of screens) {
+      await page.goto(path);
+      assert.doesNotMatch(await page.content(), /Ask Ada|Plan the next release/, name);
+    }
   });
 });
 
