@@ -19,6 +19,8 @@ async fn manual_pages_are_those_of_the_code() {
     assert!(made.keys().eq(known.keys()), "{UPDATE}=1 writes the pages again");
     for (name, page) in made {
         assert!(page == known[&name], "{name} differs; {UPDATE}=1 writes the pages again");
+        let page = String::from_utf8(page).unwrap().to_lowercase();
+        assert!(!page.contains("workspace"), "{name}: the commands call it a tenant");
     }
 }
 
