@@ -172,6 +172,10 @@ test('a folder of the tree opens in place', async () => {
         await follow(tree, 'Open or close b');
         await below.waitFor({ state: 'hidden' });
         await twist(false).waitFor();
+        // The current entry is in view, also in a small window.
+        await page.setViewportSize({ width: 1440, height: 120 });
+        await page.goto(memory.href);
+        assert.ok(await tree.evaluate((nav) => nav.scrollTop) > 0);
       }
     });
   }

@@ -58,6 +58,13 @@
     bar.scrollLeft = current.offsetLeft - bar.offsetLeft - (bar.clientWidth - current.offsetWidth) / 2;
   }
 
+  // So is the current entry of a tree that is longer than the window.
+  for (const current of document.querySelectorAll(".tree [aria-current]")) {
+    const tree = current.closest(".tree");
+    const isBelow = current.offsetTop + current.offsetHeight > tree.clientHeight;
+    if (isBelow) tree.scrollTop = current.offsetTop - (tree.clientHeight - current.offsetHeight) / 2;
+  }
+
   // A folder of the tree opens in place; without this script, its page opens.
   document.addEventListener("click", async (event) => {
     const twist = event.target.closest("[data-branch]");
