@@ -2,7 +2,7 @@
 
 use askama::Template;
 use keepsake_core::id::VersionKind;
-use keepsake_core::{StoreId, VersionId};
+use keepsake_core::{StoreId, VersionId, words};
 use keepsake_engine::{ShownVersion, VersionQuery};
 use keepsake_index::Store;
 
@@ -22,8 +22,8 @@ struct ComparePage {
     older: Option<VersionRow>,
     newer: VersionRow,
     passages: Vec<Hunk>,
-    added: usize,
-    removed: usize,
+    added: String,
+    removed: String,
     is_cut: bool,
     is_split: bool,
     inline_href: String,
@@ -63,8 +63,8 @@ pub(super) async fn show(caller: Caller, Path(store_id): Path<StoreId>) -> PageR
         older: older.as_ref().map(|shown| VersionRow::of(shown, &people, &frame)),
         newer: VersionRow::after(before, &newer, &people, &frame),
         frame,
-        added: diff.added,
-        removed: diff.removed,
+        added: words::count(diff.added as u64),
+        removed: words::count(diff.removed as u64),
         is_cut: diff.is_cut,
         passages: if is_split { diff.hunks } else { diff.hunks.into_iter().map(Hunk::inlined).collect() },
         is_split,

@@ -1,7 +1,7 @@
 //! The differences of a store between two points, or from another store, by path.
 
 use askama::Template;
-use keepsake_core::StoreId;
+use keepsake_core::{StoreId, words};
 use keepsake_engine::{DiffQuery, DifferenceKind, MemoryDifference};
 use keepsake_index::Store;
 
@@ -41,6 +41,12 @@ struct DifferencesPage {
     query: Fields,
     /// The other store.
     other: ChoiceField,
+}
+
+/// The numbers of added and of removed lines, if they are known.
+fn lines_of(row: &MemoryDifference) -> Option<(String, String)> {
+    let (added, removed) = row.added_lines.zip(row.removed_lines)?;
+    Some((words::count(added), words::count(removed)))
 }
 
 impl DifferencesPage {

@@ -200,7 +200,7 @@ struct RedactPage {
     lines: Lines,
     /// Other versions that have the same content and keep it.
     also_in: Vec<Markup>,
-    also_in_count: usize,
+    also_in_count: u64,
     /// Page of the memory that has this content now and must be changed first.
     live_href: Option<String>,
     /// Why the confirmation was refused.
@@ -228,7 +228,7 @@ impl RedactPage {
             version: VersionRow::of(&shown, &people, &frame),
             frame,
             lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
-            also_in_count: also_in.len(),
+            also_in_count: also_in.len() as u64,
             also_in: also_in.into_iter().take(MAX_LISTED).map(link).collect(),
             live_href: live.filter(|head| has_content(head, &shown)).map(|_| memory_href(&shown)),
             problem: None,

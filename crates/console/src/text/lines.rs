@@ -2,6 +2,8 @@
 
 use std::fmt::Write;
 
+use keepsake_core::words;
+
 use super::markup::{Markup, push_visible};
 
 /// Limit of one part's HTML, so that a page stays small.
@@ -44,14 +46,19 @@ impl Lines {
     pub(crate) fn next(&self) -> Option<usize> {
         (self.last < self.total).then_some(self.last + 1)
     }
+
+    /// How many lines come after this part.
+    pub(crate) fn rest(&self) -> String {
+        words::counted((self.total - self.last) as u64, "more line")
+    }
 }
 
 /// Appends a line, cut after `max_chars`. Returns whether the line was cut.
 pub(crate) fn push_cut(html: &mut String, line: &str, max_chars: usize) -> bool {
     if let Some((end, _)) = line.char_indices().nth(max_chars) {
         push_visible(html, &line[..end]);
-        let more = line[end..].chars().count();
-        let _ = write!(html, "<span class=\"cut\">… {more} more characters</span>");
+        let more = words::counted(line[end..].chars().count() as u64, "more character");
+        let _ = write!(html, "<span class=\"cut\">… {more}</span>");
         true
     } else {
         push_visible(html, line);
@@ -77,6 +84,6 @@ mod tests {
         assert_eq!(Lines::from(&text, 1_000_000).first, 20_000);
         let endless = Lines::from(&"x".repeat(100_000), 1);
         assert!(endless.is_cut && endless.items.len() < 10_000);
-        assert!(endless.items.as_str().contains("92000 more characters"));
+        assert!(endless.items.as_str().contains("92,000 more characters"));
     }
 }
