@@ -86,13 +86,13 @@ struct ImportedPage {
     is_refused: bool,
     /// Why the import ended early.
     stopped: Option<String>,
-    counts: Vec<(&'static str, usize)>,
+    counts: Vec<(&'static str, String)>,
     rows: Vec<ReportEntry>,
-    not_shown: usize,
+    not_shown: u64,
     /// Versions in the archive, which are not imported.
-    versions: usize,
+    versions: u64,
     /// Memories that were written without their expiry time.
-    lacking: usize,
+    lacking: u64,
     /// Why memories of the exported store are not in the archive.
     left_out: Vec<String>,
     /// The page that plans to take the import back. `None`: nothing was imported, or the person may not.
@@ -158,11 +158,11 @@ pub(super) async fn import(
             file: upload.file_name,
             is_refused: imported.is_refused,
             stopped: imported.stopped,
-            counts: report.counts().to_vec(),
+            counts: report.counts().map(|(name, number)| (name, words::count(number as u64))).to_vec(),
             rows,
-            not_shown,
-            versions: imported.versions,
-            lacking: report.lacking(),
+            not_shown: not_shown as u64,
+            versions: imported.versions as u64,
+            lacking: report.lacking() as u64,
             left_out: imported.left_out,
         },
     )
