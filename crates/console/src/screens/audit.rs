@@ -53,6 +53,9 @@ fn object_of(entry: &AuditEntry, people: &People, stores: &StoreChoices, frame: 
     if let ("memory_store", Ok(store_id)) = (object.r#type.as_str(), full.parse::<StoreId>()) {
         return stores.link(store_id, frame);
     }
+    if object.r#type == "tenant" && !frame.account.tenant.is_empty() {
+        return Markup::trusted(format!("<bdi>{}</bdi>", Markup::text(&frame.account.tenant)));
+    }
     let (section, below) = match (object.r#type.as_str(), entry.store_id) {
         ("memory_version", Some(store_id)) => ("/console/stores", format!("{store_id}/versions/{full}")),
         ("session", _) => ("/console/sessions", full.to_owned()),

@@ -74,6 +74,7 @@ async fn pages_show_memories_in_parts_and_errors() {
     browser.open("/console/search?q=%22&prefix=..").await.has("role=\"alert\"");
     let wrong = browser.get("/console/audit?from=yesterday&action=session.create").await.answered(400);
     says(&wrong.text, &["From must be a day", "value=\"session.create\" selected", "aria-invalid"]);
+    browser.open("/console/audit?action=tenant.create").await.has("<td><bdi>tests</bdi></td>");
     assert_eq!(browser.get("/").await.answered(303).location(), "/console");
     let program = browser.request(Method::GET, "/").header("accept", "application/json");
     browser.send(program).await.answered(404);
