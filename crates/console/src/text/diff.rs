@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use keepsake_core::words;
 use keepsake_engine::LineDiff;
 use similar::{ChangeTag, DiffOp, DiffTag, InlineChange, InlineChangeOptions, TextDiff};
 
@@ -126,8 +127,8 @@ fn heading(ops: &[DiffOp], before: usize) -> String {
 fn lines_from(first: usize, count: usize) -> String {
     match count {
         0 => "none".to_owned(),
-        1 => first.to_string(),
-        _ => format!("{first}–{}", first + count - 1),
+        1 => words::count(first as u64),
+        _ => format!("{}–{}", words::count(first as u64), words::count((first + count - 1) as u64)),
     }
 }
 
@@ -316,7 +317,7 @@ mod tests {
         let text = numbered("", 50_000);
         let diff = Diff::of(&text, &text.replace("\n25000\n", "\nnew\nlines\n"));
         assert_eq!((diff.added, diff.removed, diff.is_cut), (2, 1, false));
-        assert_eq!(diff.hunks[0].heading, "Lines 24997–25003 → 24997–25004");
+        assert_eq!(diff.hunks[0].heading, "Lines 24,997–25,003 → 24,997–25,004");
         let inline: Vec<_> = diff.hunks[0].inline().iter().map(numbers).collect();
         assert_eq!(inline[2..5], [(Some(24_999), Some(24_999)), (Some(25_000), None), (None, Some(25_000))]);
     }
