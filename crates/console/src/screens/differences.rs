@@ -18,12 +18,6 @@ const PER_PAGE: u64 = 50;
 const FROM: [&str; 2] = ["from", "from_seq"];
 const TO: [&str; 2] = ["to", "to_seq"];
 
-/// How many lines were added and removed, if they were counted.
-fn lines_of(row: &MemoryDifference) -> Option<(String, String)> {
-    let (added, removed) = row.added_lines.zip(row.removed_lines)?;
-    Some((words::count(added), words::count(removed)))
-}
-
 /// The class of a badge.
 const fn badge_of(change: DifferenceKind) -> &'static str {
     match change {

@@ -47,9 +47,19 @@ impl Lines {
         (self.last < self.total).then_some(self.last + 1)
     }
 
-    /// How many lines come after this part.
-    pub(crate) fn rest(&self) -> String {
-        words::counted((self.total - self.last) as u64, "more line")
+    /// The lines before this part, in words: `Lines 1 to 1,000`.
+    pub(crate) fn before(&self) -> String {
+        format!("Lines 1 to {}", words::count(self.first.saturating_sub(1) as u64))
+    }
+
+    /// The lines after this part, in words: `Lines 1,001 to 2,000`.
+    pub(crate) fn after(&self) -> String {
+        format!("Lines {} to {}", words::count(self.last as u64 + 1), words::count(self.total as u64))
+    }
+
+    /// How many lines come after this part: `1 more line`.
+    pub(crate) fn left(&self) -> String {
+        words::counted(self.total.saturating_sub(self.last) as u64, "more line")
     }
 }
 
@@ -80,6 +90,8 @@ mod tests {
         assert!(first.items.len() < MAX_BYTES + 1_000);
         let second = Lines::from(&text, first.next().unwrap());
         assert_eq!(second.first, first.last + 1);
+        assert!(first.after().ends_with(" to 20,000") && second.before().starts_with("Lines 1 to "));
+        assert_eq!(Lines { last: 1, total: 2, ..Lines::default() }.left(), "1 more line");
         assert!(second.last > second.first);
         assert_eq!(Lines::from(&text, 1_000_000).first, 20_000);
         let endless = Lines::from(&"x".repeat(100_000), 1);
