@@ -200,10 +200,8 @@ impl Postings {
         }
         let filter = Filter::of(index, query, directory);
         let mut found: Vec<(f64, u32)> = scores.found().filter(|(_, slot)| filter.allows(*slot)).collect();
-        self.sort(&mut found);
         best::rescore(index, &resolved, &mut found);
-        self.sort(&mut found);
-        let hits = match fusion.filter(|_| query.has_meaning()) {
+        let mut hits = match fusion.filter(|_| query.has_meaning()) {
             Some(fusion) => fusion::fuse(&fusion, &filter, &resolved, &found),
             None => found.into_iter().map(|(lexical, slot)| Hit::of_words(lexical, slot)).collect(),
         };
@@ -211,31 +209,34 @@ impl Postings {
             return Results::too_broad();
         }
         let count = hits.len();
-        let found = hits
-            .into_iter()
-            .map(|hit| (&self.slots()[hit.slot as usize], hit))
-            .filter(|(slot, hit)| accept(hit.score(), &slot.path))
-            .take(limit)
-            .map(|(slot, hit)| RankedMemory {
-                memory: slot.memory,
-                path: MemoryPath::clone(&slot.path),
-                score: hit.score(),
-                lexical: hit.lexical,
-                meaning: hit.meaning,
-                chunk: hit.chunk,
-            })
-            .collect();
-        Results { found, count, marker: index.marker(&resolved), is_too_broad: false }
-    }
-
-    fn sort(&self, found: &mut [(f64, u32)]) {
-        found.sort_unstable_by(|a, b| self.order(a, b));
+        let slot = |hit: &Hit| &self.slots()[hit.slot as usize];
+        hits.retain(|hit| accept(hit.score(), &slot(hit).path));
+        let order = |a: &Hit, b: &Hit| self.order(&(a.score(), a.slot), &(b.score(), b.slot));
+        keep_first(&mut hits, limit, order);
+        hits.sort_unstable_by(order);
+        let found = hits.iter().map(|hit| RankedMemory {
+            memory: slot(hit).memory,
+            path: MemoryPath::clone(&slot(hit).path),
+            score: hit.score(),
+            lexical: hit.lexical,
+            meaning: hit.meaning,
+            chunk: hit.chunk,
+        });
+        Results { found: found.collect(), count, marker: index.marker(&resolved), is_too_broad: false }
     }
 
     /// The order of scores, the best first, and then of paths.
     fn order(&self, a: &(f64, u32), b: &(f64, u32)) -> Ordering {
         let path = |slot: u32| &self.slots()[slot as usize].path;
         b.0.total_cmp(&a.0).then_with(|| path(a.1).cmp(path(b.1)))
+    }
+}
+
+/// Keeps the entries that are first in an order, unordered: a query finds many more than it shows.
+fn keep_first<T>(list: &mut Vec<T>, count: usize, order: impl Fn(&T, &T) -> Ordering) {
+    if count < list.len() {
+        list.select_nth_unstable_by(count, order);
+        list.truncate(count);
     }
 }
 

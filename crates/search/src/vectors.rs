@@ -198,7 +198,7 @@ struct NearestChunk {
 /// The similarity of a query and the memories of a store.
 pub(crate) struct Comparison<'a> {
     vectors: &'a Vectors,
-    /// By span.
+    /// By span; `None` without chunks, and if it was taken.
     nearest: Vec<Option<NearestChunk>>,
     /// Of all chunks.
     mean: f64,
@@ -216,29 +216,29 @@ pub(crate) struct Similarity {
 }
 
 impl Comparison<'_> {
-    /// `None` for a memory without chunks.
-    pub(crate) fn of(&self, memory: MemoryId) -> Option<Similarity> {
-        self.at(*self.vectors.by_memory.get(&memory)?)
+    /// Takes a memory; `None` if it has no chunks.
+    pub(crate) fn take(&mut self, memory: MemoryId) -> Option<Similarity> {
+        let nearest = self.nearest[*self.vectors.by_memory.get(&memory)?].take()?;
+        Some(self.similarity(nearest))
     }
 
-    /// The memories with chunks, unordered.
-    pub(crate) fn memories(&self) -> impl Iterator<Item = (MemoryId, Similarity)> {
-        let spans = self.vectors.spans.iter().enumerate();
-        spans.filter_map(|(place, span)| Some((span.memory, self.at(place)?)))
+    /// The memories with chunks that were not taken, unordered.
+    pub(crate) fn rest(&self) -> impl Iterator<Item = (MemoryId, Similarity)> {
+        let spans = self.vectors.spans.iter().zip(&self.nearest);
+        spans.filter_map(|(span, nearest)| Some((span.memory, self.similarity((*nearest)?))))
     }
 
     pub(crate) const fn chunk_count(&self) -> usize {
         self.vectors.live_chunks
     }
 
-    fn at(&self, span: usize) -> Option<Similarity> {
-        let NearestChunk { cosine, place } = self.nearest[span]?;
+    fn similarity(&self, NearestChunk { cosine, place }: NearestChunk) -> Similarity {
         let distance = f64::from(cosine) - self.mean;
         let StoredChunk { offset, len, .. } = self.vectors.chunks[place];
-        Some(Similarity {
+        Similarity {
             z: if self.deviation > 0.0 { distance / self.deviation } else { 0.0 },
             chunk: (offset as usize, len as usize),
-        })
+        }
     }
 }
 

@@ -13,6 +13,7 @@ use std::collections::HashMap;
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, Slice};
+use pulp::{Arch, NullaryFnOnce};
 
 use super::DIMENSIONS;
 use super::file::Sections;
@@ -174,12 +175,12 @@ impl Network {
         let mut first = product_of_few(means, &self.dense[0]);
         keep_positive(&mut first);
         let mut second = product_of_few(means, &self.short_cuts[0]);
-        add_product_of_few(&first, &self.dense[1], &mut second);
+        add_product_of_few(&first.view(), &self.dense[1], &mut second.view_mut());
         keep_positive(&mut second);
         let mut third = product_of_few(&second, &self.dense[2]);
         keep_positive(&mut third);
         let mut last = product_of_few(&second, &self.short_cuts[1]);
-        add_product_of_few(&third, &self.dense[3], &mut last);
+        add_product_of_few(&third.view(), &self.dense[3], &mut last.view_mut());
         last.mapv_inplace(f32::tanh);
         last
     }
@@ -234,21 +235,30 @@ impl Branch {
         mut outputs: ArrayViewMut2<'_, f32>,
     ) {
         let tokens_of_tile = POINTS + 1 - self.order;
-        let (mut tiles, mut places) = (0, Vec::with_capacity(tokens.len()));
-        for &length in lengths {
-            // A text begins with a tile, so that its vector does not depend on the texts before it.
-            let first = tiles * tokens_of_tile;
-            places.extend(first..first + length);
-            // Zeros between two texts are enough for both.
-            tiles += (length + self.order / 2).div_ceil(tokens_of_tile);
+        // Texts with few tokens are after the others.
+        let (mut tiles, mut tiles_of_many, mut firsts) = (0, 0, vec![0; lengths.len()]);
+        for are_few in [false, true] {
+            for (first, &length) in firsts.iter_mut().zip(lengths) {
+                if (length <= FEW_TOKENS) == are_few {
+                    // A text begins with a tile, so that its vector does not depend on the texts before it.
+                    *first = tiles * tokens_of_tile;
+                    // Zeros between two texts are enough for both.
+                    tiles += (length + self.order / 2).div_ceil(tokens_of_tile);
+                }
+            }
+            if !are_few {
+                tiles_of_many = tiles;
+            }
         }
+        let places = firsts.iter().zip(lengths).flat_map(|(&first, length)| first..first + length);
+        let places: Vec<usize> = places.collect();
         // Zeros before the first token and after the last one.
         let mut padded: Array2<f32> = Array2::zeros((tiles * tokens_of_tile + self.order - 1, WIDTH));
         for (token, place) in tokens.iter().zip(&places) {
             padded.row_mut(self.before + place).assign(&inputs.row(*token));
         }
         for layer in &self.layers {
-            let products = layer.products(&padded, tiles, tokens_of_tile);
+            let products = layer.products(&padded, [tiles_of_many, tiles], tokens_of_tile);
             let products = products.each_ref().map(rows_of);
             let rows = rows_mut_of(&mut padded);
             for place in &places {
@@ -313,8 +323,13 @@ impl Convolution {
         &rows_of(&self.bias)[0]
     }
 
-    /// The values of the products at each point, a row for each tile.
-    fn products(&self, padded: &Array2<f32>, tiles: usize, tokens_of_tile: usize) -> [Array2<f32>; POINTS] {
+    /// The values of the products at each point, a row for each tile; those of texts with many tokens are first.
+    fn products(
+        &self,
+        padded: &Array2<f32>,
+        [tiles_of_many, tiles]: [usize; 2],
+        tokens_of_tile: usize,
+    ) -> [Array2<f32>; POINTS] {
         let mut values: [Array2<f32>; POINTS] = std::array::from_fn(|_| Array2::zeros((tiles, WIDTH)));
         let [v0, v1, v2, v3, v4, v5] = values.each_mut().map(rows_mut_of);
         let padded = rows_of(padded);
@@ -330,7 +345,7 @@ impl Convolution {
                 &mut v5[tile],
             );
         }
-        std::array::from_fn(|point| product(&values[point], &self.weights[point]))
+        std::array::from_fn(|point| product(&values[point], &self.weights[point], tiles_of_many))
     }
 }
 
@@ -416,45 +431,88 @@ impl Norm {
     }
 }
 
-fn product(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
+/// The most tokens of a text whose convolutions are computed with [`add_product_of_few`], as those of a query.
+const FEW_TOKENS: usize = 32;
+
+/// A product with `many` rows of inputs, and a few after them. The result of a row does not depend on the others.
+fn product(inputs: &Array2<f32>, weights: &Array2<f32>, many: usize) -> Array2<f32> {
     let mut outputs: Array2<f32> = Array2::zeros((inputs.nrows(), weights.ncols()));
-    general_mat_mul(1.0, inputs, weights, 0.0, &mut outputs);
+    let (of_many, of_few) = inputs.view().split_at(Axis(0), many);
+    let (mut to_many, mut to_few) = outputs.view_mut().split_at(Axis(0), many);
+    if many > 0 {
+        general_mat_mul(1.0, &of_many, weights, 0.0, &mut to_many);
+    }
+    add_product_of_few(&of_few, weights, &mut to_few);
     outputs
 }
 
 fn product_of_few(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
-    let mut outputs: Array2<f32> = Array2::zeros((inputs.nrows(), weights.ncols()));
-    add_product_of_few(inputs, weights, &mut outputs);
-    outputs
+    product(inputs, weights, 0)
+}
+
+/// Adds a product with a few rows of inputs.
+///
+/// `general_mat_mul` copies all weights first, and computes as many rows as the processor has lanes: for
+/// a few rows this takes longer than the product. The result of a row does not depend on the others.
+fn add_product_of_few(
+    inputs: &ArrayView2<'_, f32>,
+    weights: &Array2<f32>,
+    outputs: &mut ArrayViewMut2<'_, f32>,
+) {
+    let (width, columns) = weights.dim();
+    debug_assert!(
+        width.is_multiple_of(ADDED_ROWS) && columns.is_multiple_of(LANES),
+        "{width} rows and {columns} columns of weights"
+    );
+    Arch::new().dispatch(ProductOfFew {
+        inputs: inputs.as_slice().expect("whole rows are contiguous"),
+        weights: weights.as_slice().expect("an array that was not sliced is contiguous"),
+        outputs: outputs.as_slice_mut().expect("whole rows are contiguous"),
+        width,
+        columns,
+    });
 }
 
 /// Rows of weights that are added together. Each matrix has a multiple of them.
 const ADDED_ROWS: usize = 4;
+/// Sums that are computed together. Each matrix has a multiple of as many columns.
+const LANES: usize = 16;
 
-/// Adds a product with a few rows of inputs, one for each text.
-///
-/// `general_mat_mul` copies all weights first, and computes as many rows as the processor has lanes: for
-/// the single row of a query this takes longer than the product. The result of a row does not depend on the others.
-fn add_product_of_few(inputs: &Array2<f32>, weights: &Array2<f32>, outputs: &mut Array2<f32>) {
-    debug_assert!(weights.nrows().is_multiple_of(ADDED_ROWS), "{} rows", weights.nrows());
-    let values = weights.as_slice().expect("an array that was not sliced is contiguous");
-    for (place, rows) in values.chunks_exact(ADDED_ROWS * weights.ncols()).enumerate() {
-        for (input, mut output) in inputs.rows().into_iter().zip(outputs.rows_mut()) {
-            let factors = std::array::from_fn(|row| input[ADDED_ROWS * place + row]);
-            add_rows(output.as_slice_mut().expect("a row is contiguous"), factors, rows);
-        }
-    }
+/// A product that is added, compiled for each kind of processor.
+struct ProductOfFew<'a> {
+    inputs: &'a [f32],
+    weights: &'a [f32],
+    outputs: &'a mut [f32],
+    width: usize,
+    columns: usize,
 }
 
-/// Adds rows of weights, each with its factor.
-#[inline(never)]
-fn add_rows(output: &mut [f32], factors: [f32; ADDED_ROWS], rows: &[f32]) {
-    let columns = output.len();
-    let [f0, f1, f2, f3] = factors;
-    let [w0, w1, w2, w3]: [&[f32]; ADDED_ROWS] =
-        std::array::from_fn(|row| &rows[row * columns..(row + 1) * columns]);
-    for ((((sum, w0), w1), w2), w3) in output.iter_mut().zip(w0).zip(w1).zip(w2).zip(w3) {
-        *sum += (f0 * w0 + f1 * w1) + (f2 * w2 + f3 * w3);
+impl NullaryFnOnce for ProductOfFew<'_> {
+    type Output = ();
+
+    /// Adds [`ADDED_ROWS`] rows of weights, each with its factor, to each row of outputs before the next ones.
+    #[expect(
+        clippy::inline_always,
+        reason = "only code that is inlined into `dispatch` uses the instructions of the processor it runs on"
+    )]
+    #[inline(always)]
+    fn call(self) {
+        let Self { inputs, weights, outputs, width, columns } = self;
+        let chunks = columns / LANES;
+        let weights = weights.as_chunks::<LANES>().0.chunks_exact(ADDED_ROWS * chunks);
+        for (place, rows) in weights.enumerate() {
+            let (w01, w23) = rows.split_at(2 * chunks);
+            let ((w0, w1), (w2, w3)) = (w01.split_at(chunks), w23.split_at(chunks));
+            let outputs = outputs.as_chunks_mut::<LANES>().0.chunks_exact_mut(chunks);
+            for (input, output) in inputs.chunks_exact(width).zip(outputs) {
+                let [f0, f1, f2, f3] = std::array::from_fn(|row| input[ADDED_ROWS * place + row]);
+                for ((((sums, w0), w1), w2), w3) in output.iter_mut().zip(w0).zip(w1).zip(w2).zip(w3) {
+                    for lane in 0..LANES {
+                        sums[lane] += (f0 * w0[lane] + f1 * w1[lane]) + (f2 * w2[lane] + f3 * w3[lane]);
+                    }
+                }
+            }
+        }
     }
 }
 

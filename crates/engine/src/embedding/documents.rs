@@ -18,7 +18,7 @@ const TEXTS_AT_ONCE: usize = 16;
 /// How many times as long as the work before it a rest is at least, while writes run.
 const MIN_REST: usize = 9;
 /// The part of all cores that the work takes at most meanwhile: one of so many. A core is a large part of few.
-const CORE_SHARES: usize = 40;
+const CORE_SHARES: usize = 80;
 /// The time between two looks at the writes. One look without a write may be between the writes of a client.
 const REST_STEP: Duration = Duration::from_millis(5);
 

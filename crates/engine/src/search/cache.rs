@@ -104,6 +104,11 @@ impl Cache {
         Ok(is_current.then_some(store))
     }
 
+    /// Whether the last search of a store was by meaning; `false` also if its index is not in memory.
+    pub(super) fn was_meant(&self, tenant_id: TenantId, store_id: StoreId) -> bool {
+        self.known_or_unloaded((tenant_id, store_id)).was_meant.load(Ordering::Relaxed)
+    }
+
     fn known_or_unloaded(&self, key: Key) -> Arc<SearchedStore> {
         self.stores.get_or_insert(key, || Arc::new(SearchedStore::unloaded(self.max_store_bytes)))
     }

@@ -12,6 +12,7 @@ use keepsake_embeddings::{Embedder, EndpointError, Missing};
 use keepsake_index::EmbeddingState;
 use keepsake_search::{Embedding, MeaningText, Query};
 use keepsake_telemetry::Embedded;
+use tokio::sync::oneshot;
 
 use super::SearchFusion;
 use super::cache::Cache;
@@ -203,34 +204,44 @@ async fn meaning_of(
     if store_ids.is_empty() {
         return Ok(Meaning::of(Ok(None), HybridStores { model: Some(model), ..HybridStores::default() }));
     }
-    let stores = HybridStores::read(shared, tenant_id, store_ids, model).await?;
+    // While the embedded model computes the vector, the index of the only store is updated. An endpoint may take so
+    // long that the index would be old, and gets no query of a lexical store.
+    let only_store = match store_ids {
+        [store_id] if matches!(*shared.embedder, Embedder::Embedded(_)) => Some(*store_id),
+        _ => None,
+    };
+    let begins_at_once = only_store.is_some_and(|store_id| cache.was_meant(tenant_id, store_id));
+    let (begin, may_begin) = oneshot::channel();
+    let embedding = async {
+        if !begins_at_once && may_begin.await.is_err() {
+            return Ok(Err(MeaningReason::LexicalStore));
+        }
+        embed_query(shared, tenant_id, text).await
+    };
+    let states = async {
+        let stores = HybridStores::read(shared, tenant_id, store_ids, model).await?;
+        let mut updated = None;
+        if stores.places.is_empty() {
+            drop(begin);
+        } else {
+            let _ = begin.send(());
+            if let Some(store_id) = only_store {
+                let wanted = stores.of(store_id);
+                // The search of the store meets the same error.
+                updated = cache.loaded_store(tenant_id, store_id, wanted.as_ref()).await.ok().flatten();
+            }
+        }
+        Ok::<_, EngineError>((stores, updated))
+    };
+    let (embedding, states) = tokio::join!(embedding, states);
+    let (stores, updated) = states?;
     if stores.are_gone {
         return Ok(Meaning::of(Ok(None), stores));
     }
     if stores.places.is_empty() {
         return Ok(Meaning::of(Err(stores.reason()), stores));
     }
-    let update = update_only_store(shared, cache, tenant_id, store_ids, &stores);
-    let (embedding, updated) = tokio::join!(embed_query(shared, tenant_id, text), update);
     Ok(Meaning { embedding: embedding?.map(Some), stores, updated })
-}
-
-/// The updated index of the only searched store, if the embedded model computes the vector meanwhile; `None`: the
-/// search of the store updates it. An endpoint may take so long that the index would be old.
-async fn update_only_store(
-    shared: &Shared,
-    cache: &Arc<Cache>,
-    tenant_id: TenantId,
-    store_ids: &[StoreId],
-    stores: &HybridStores,
-) -> Option<Arc<SearchedStore>> {
-    let &[store_id] = store_ids else { return None };
-    if !matches!(*shared.embedder, Embedder::Embedded(_)) {
-        return None;
-    }
-    let wanted = stores.of(store_id);
-    // The search of the store meets the same error.
-    cache.loaded_store(tenant_id, store_id, wanted.as_ref()).await.ok().flatten()
 }
 
 async fn embed_query(

@@ -62,9 +62,12 @@ pub(super) struct HitPosition {
 
 impl HitPosition {
     pub(super) fn order(&self, other: &Self) -> Ordering {
-        (other.score.total_cmp(&self.score))
-            .then(self.store_id.cmp(&other.store_id))
-            .then_with(|| self.path.cmp(&other.path))
+        self.order_to(other.score, other.store_id, &other.path)
+    }
+
+    /// The order of this hit and another one.
+    pub(super) fn order_to(&self, score: f64, store_id: StoreId, path: &MemoryPath) -> Ordering {
+        (score.total_cmp(&self.score)).then(self.store_id.cmp(&store_id)).then_with(|| self.path.cmp(path))
     }
 }
 

@@ -21,7 +21,6 @@ use uuid::Uuid;
 
 use super::meaning::VectorsPlace;
 use super::outcome::{ChangedMemory, StoreOutcome};
-use super::position::HitPosition;
 use super::{Candidate, ParsedSearch, StoreHits};
 use crate::EngineError;
 use crate::compute::off_the_runtime;
@@ -54,6 +53,8 @@ pub(super) struct SearchedStore {
     /// lock, which a search holds until it ends.
     pub(super) bytes: AtomicUsize,
     pub(super) is_loaded: AtomicBool,
+    /// Whether the last search was by meaning.
+    pub(super) was_meant: AtomicBool,
     /// Whether there are memories without terms, and whether a task adds the terms. After
     /// an attempt without success the second flag stays set, and the job adds the terms.
     pub(super) has_unindexed: AtomicBool,
@@ -339,13 +340,11 @@ impl SearchedStore {
         asked: &ParsedSearch,
         is_hybrid: bool,
     ) -> Result<StoreHits, EngineError> {
+        self.was_meant.store(is_hybrid, Ordering::Relaxed);
         let state = self.state.read();
         let is_after = |score: f64, path: &MemoryPath| match &asked.after {
             None => true,
-            Some(after) => {
-                let here = HitPosition { score, store_id, path: path.clone() };
-                after.order(&here).is_lt()
-            }
+            Some(after) => after.order_to(score, store_id, path).is_lt(),
         };
         let vectors = &state.vectors.of_memories;
         let fusion = asked.fusion.as_ref().map(|fusion| Fusion {

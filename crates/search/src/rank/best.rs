@@ -17,9 +17,11 @@ const MAX_RESCORED_HITS: usize = 100;
 /// Maximum number of positions of one memory that nearness is computed from.
 const MAX_POSITIONS: usize = 4_096;
 
-/// Adds the best passage and nearness to the scores of `found`, which is sorted, the
-/// best first. Afterwards it is not sorted.
+/// Adds the best passage and nearness to the scores of the best hits, and reorders `found`.
 pub(super) fn rescore(index: SearchedPostings<'_>, resolved: &[ResolvedTerm<'_>], found: &mut [(f64, u32)]) {
+    if found.len() > MAX_RESCORED_HITS {
+        found.select_nth_unstable_by(MAX_RESCORED_HITS, |a, b| index.store.order(a, b));
+    }
     for (score, _) in found.iter_mut() {
         *score *= 1.0 - passages::SHARE;
     }

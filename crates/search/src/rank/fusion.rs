@@ -8,7 +8,7 @@
 //! memory's nearest chunk is measured in standard deviations over all chunks of the
 //! store, because the cosines of unrelated texts depend on the model.
 
-use super::{Filter, Hit, ResolvedTerm};
+use super::{Filter, Hit, ResolvedTerm, keep_first};
 use crate::embedding::Embedding;
 use crate::vectors::{Comparison, Similarity, Vectors};
 
@@ -38,9 +38,8 @@ pub struct Fusion<'a> {
     pub weight: f64,
 }
 
-/// The hits with fused scores, the best first, then ordered by path. `found` has the
-/// lexical scores in the same order. The filter holds for memories found by meaning as
-/// well.
+/// The hits with fused scores, unordered; `found` has the lexical scores. The filter holds for
+/// memories found by meaning as well.
 pub(super) fn fuse(
     fusion: &Fusion<'_>,
     filter: &Filter<'_>,
@@ -49,47 +48,41 @@ pub(super) fn fuse(
 ) -> Vec<Hit> {
     let store = filter.index.store;
     let ideal: f64 = resolved.iter().filter(|one| !one.is_ignored).map(|one| one.weight).sum();
-    let full = found.first().map_or(ideal, |(best, _)| best.max(ideal));
+    let full = found.iter().fold(ideal, |full, (score, _)| full.max(*score));
     let lexical_of = |score: f64| {
         let share = if full > 0.0 { score / full } else { 0.0 };
         (1.0 - fusion.weight) * share * (share / WEAK_SHARE).min(1.0)
     };
     let mut hits: Vec<Hit> =
         found.iter().map(|(score, slot)| Hit::of_words(lexical_of(*score), *slot)).collect();
-    if let Some(compared) = fusion.vectors.and_then(|(vectors, query)| vectors.compare(query)) {
+    if let Some(mut compared) = fusion.vectors.and_then(|(vectors, query)| vectors.compare(query)) {
         for hit in &mut hits {
             let memory = store.slots()[hit.slot as usize].memory;
-            if let Some(similarity) = compared.of(memory) {
+            if let Some(similarity) = compared.take(memory) {
                 hit.add_meaning(fusion.weight, similarity);
             }
         }
-        hits.extend(without_words(&compared, filter, found).into_iter().map(|(similarity, slot)| {
+        hits.extend(without_words(&compared, filter).into_iter().map(|(similarity, slot)| {
             let mut hit = Hit::of_words(0.0, slot);
             hit.add_meaning(fusion.weight, similarity);
             hit
         }));
     }
-    hits.sort_unstable_by(|a, b| store.order(&(a.score(), a.slot), &(b.score(), b.slot)));
     hits
 }
 
-/// The memories that are found only by meaning, the nearest first.
-fn without_words(
-    compared: &Comparison<'_>,
-    filter: &Filter<'_>,
-    found: &[(f64, u32)],
-) -> Vec<(Similarity, u32)> {
+/// The nearest of the memories that were not found by words.
+fn without_words(compared: &Comparison<'_>, filter: &Filter<'_>) -> Vec<(Similarity, u32)> {
     let store = filter.index.store;
     let min_z = min_z(compared.chunk_count());
-    let near = compared.memories().filter(|(_, similarity)| similarity.z >= min_z);
+    let near = compared.rest().filter(|(_, similarity)| similarity.z >= min_z);
     // The vectors may be ahead of the postings.
-    let mut near: Vec<_> =
-        near.filter_map(|(memory, similarity)| Some((similarity, store.slot_of(memory)?))).collect();
-    near.sort_unstable_by(|(a, a_slot), (b, b_slot)| store.order(&(a.z, *a_slot), &(b.z, *b_slot)));
-    let mut with_words: Vec<u32> = found.iter().map(|(_, slot)| *slot).collect();
-    with_words.sort_unstable();
-    let near = near.into_iter().filter(|(_, slot)| with_words.binary_search(slot).is_err());
-    near.filter(|(_, slot)| filter.allows(*slot)).take(MAX_HITS_WITHOUT_WORDS).collect()
+    let near = near.filter_map(|(memory, similarity)| Some((similarity, store.slot_of(memory)?)));
+    let mut near: Vec<_> = near.filter(|(_, slot)| filter.allows(*slot)).collect();
+    keep_first(&mut near, MAX_HITS_WITHOUT_WORDS, |(a, a_slot), (b, b_slot)| {
+        store.order(&(a.z, *a_slot), &(b.z, *b_slot))
+    });
+    near
 }
 
 /// The least distance from the mean of a memory that is found only by meaning, among
