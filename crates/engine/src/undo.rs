@@ -54,6 +54,9 @@ const _: () = assert!(MAX_CHANGES <= MAX_SHOWN);
 /// Why an undo in several commits is refused or broken off.
 const GATED: &str = "the tests of the memory store are a gate, which only takes an undo of at most 500 memories \
     and 8 MiB of content: select fewer changes";
+/// Answers a repeated call that began an undo in several commits before.
+const WITHOUT_REPORT: &str = "this request began an undo before, whose report is removed by now: the history of the \
+    memory store shows what it changed";
 /// Memory charged for each memory of a plan.
 const BYTES_PER_MEMORY: usize = 1 << 10;
 
@@ -235,7 +238,11 @@ impl Undos {
         if let Some(earlier) = write.earlier_record().await? {
             return match (earlier.seq, earlier.object_id) {
                 (None, Some(undo_id)) => {
-                    self.get(principal, store_id, MemoryUndoId::from_uuid(undo_id)).await
+                    let begun = self.get(principal, store_id, MemoryUndoId::from_uuid(undo_id)).await;
+                    begun.map_err(|error| match error {
+                        EngineError::NotFound(ObjectKind::Undo) => EngineError::Conflict(WITHOUT_REPORT),
+                        error => error,
+                    })
                 }
                 _ => self.replayed(&write).await,
             };

@@ -169,6 +169,18 @@ async fn undo_that_stops_at_any_step_ends_as_an_undisturbed_one() {
     }
     let cancelled = found(&setup, undo_id).await;
     assert_eq!((cancelled.status, cancelled.left), (Some(UndoStatus::Cancelled), 100));
+    // A repeated call whose report is removed makes nothing again.
+    let replica = setup.elsewhere();
+    replica.engine.shut_down(Duration::ZERO).await;
+    let undo = async || {
+        let idempotency = Some(setup.call_named("undo", "body"));
+        let request = UndoRequest { after_seq: Some(0), idempotency, ..UndoRequest::default() };
+        replica.engine.undos.undo(&setup.principal, setup.store_id, request).await
+    };
+    assert_eq!(undo().await.unwrap().left, 600);
+    setup.database().execute("DELETE FROM memory_undo_part; DELETE FROM memory_undo").await;
+    let repeated = undo().await;
+    assert!(matches!(repeated, Err(EngineError::Conflict(why)) if why.contains("removed")), "{repeated:?}");
 }
 
 async fn long_histories_are_narrowed_by_directory_and_counted_by_memory(setup: TestEngine) {
