@@ -263,7 +263,7 @@ async fn carry_out(
         }
         if connection.printer.is_table() {
             show(connection, &plan, sure.ids).await?;
-            hint_at_key(&body, &plan);
+            hint_at_key(connection, &body, &plan).await;
         }
         allowed(&plan)?;
         if sure.dry_run || made == 0 {
@@ -303,7 +303,7 @@ async fn carry_out(
         return Err(Failure::new(text));
     }
     if connection.printer.is_table() {
-        hint_at_key(&body, &done);
+        hint_at_key(connection, &body, &done).await;
         let is_skipped = |item: &&Value| item["action"] == "skipped";
         let skipped: Vec<_> = items_of(&done, "data").iter().filter(is_skipped).cloned().collect();
         // Without a question, no plan has said why.
@@ -329,9 +329,17 @@ fn allowed(plan: &Value) -> Result<()> {
     }
 }
 
-/// Says where the changes may be if a session has none.
-fn hint_at_key(body: &Value, undo: &Value) {
-    if body["session_id"].is_string() && made(undo) == 0 && undo["counts"]["skipped"].as_u64() == Some(0) {
+/// Says where the changes may be if a session has none. One that has changes has nothing left to take back.
+async fn hint_at_key(connection: &Connection, body: &Value, undo: &Value) {
+    if made(undo) > 0 || undo["counts"]["skipped"].as_u64() != Some(0) {
+        return;
+    }
+    let Some(session) = body["session_id"].as_str() else {
+        return;
+    };
+    let of_session = [("session_id", Some(session))];
+    let found = connection.list("", &["memory_versions"], &of_session, 1).await;
+    if found.is_ok_and(|versions| versions.is_empty()) {
         notice(
             "calls that an API key makes for a session (/v1/sessions/ID/tool_calls) have the key as their author: \
              `--key` finds them",

@@ -198,6 +198,9 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     let person = Person::new().await;
     person.put("a.md", "text").await;
     let session = person.session("read_write").await;
+    let undo = format!("undo --session {} --yes", &session["id"].as_str().unwrap()[..30]);
+    let hint = "have the key as their author: `--key` finds them";
+    person.ends(&undo, 0, hint).await;
     let agent = Store::of(&person.client().with_key(text(&session["token"])), &person.tenant);
     let edited = agent.client.all(&agent.memories()).await;
     agent.update(&edited[0], &json!({"content": "worse"})).await;
@@ -216,10 +219,8 @@ async fn authors_have_names_that_the_credential_may_look_up() {
     }
     let json = person.json("memory log -o json").await;
     assert_eq!(json["data"][0]["created_by"]["session_id"], session["id"]);
-    let beginning = &session["id"].as_str().unwrap()[..30];
-    let elsewhere = format!("undo --session {beginning} --under none --dry-run");
-    person.ends(&elsewhere, 0, "have the key as their author: `--key` finds them").await;
-    assert_eq!(person.ok(&format!("undo --session {beginning} --yes")).await, "restored 1, deleted 1\n");
+    assert_eq!(person.ok(&undo).await, "restored 1, deleted 1\n");
+    assert!(!person.line(&undo).await.stderr.contains(hint), "its changes are taken back");
     assert_eq!(person.ok("memory ls -o jsonl").await.lines().count(), 1);
     assert_eq!(person.ok("memory cat a.md").await, "text");
 }
