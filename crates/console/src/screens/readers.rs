@@ -90,11 +90,10 @@ struct ReadersPage {
 impl ReadersPage {
     /// The link to the version that a reader was shown: its change, or its id if it cannot be read.
     fn version_of(&self, reader: &MemoryReader) -> Markup {
-        let href = version_href(reader.store_id, reader.version_id);
-        let Some(row) = self.versions.iter().find(|row| row.id == reader.version_id) else {
-            return markup::id_link(reader.version_id, &href);
-        };
-        Markup::trusted(format!("<a href=\"{href}\">{} {}</a>", row.operation, row.at))
+        match self.versions.iter().find(|row| row.id == reader.version_id) {
+            Some(row) => row.link(),
+            None => markup::id_link(reader.version_id, &version_href(reader.store_id, reader.version_id)),
+        }
     }
 }
 

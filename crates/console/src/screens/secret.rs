@@ -63,7 +63,7 @@ struct Holding {
     /// The first version that was searched.
     newest: Option<VersionId>,
     /// Versions whose contents are lost, and why.
-    unsearched: Vec<(VersionId, String)>,
+    unsearched: Vec<(VersionRow, String)>,
     /// The place of the older versions that were not searched.
     next: Option<String>,
 }
@@ -105,15 +105,14 @@ impl Search<'_> {
                 holding.newest.or_else(|| listed.items.first().map(|shown| shown.version.version_id));
             let (held, others): (Vec<_>, Vec<_>) =
                 listed.items.iter().partition(|shown| self.secret.is_held_by(shown));
-            let people = People::look_up(self.form, authors(held.iter().copied())).await;
-            let rows = held.into_iter().map(|shown| VersionRow::of(shown, &people, &self.frame));
-            holding.holders.extend(rows);
-            for shown in others {
-                let version_id = shown.version.version_id;
-                if let Some(error) = shown.content_error() {
-                    holding.unsearched.push((version_id, error.to_string()));
-                }
-            }
+            let lost =
+                others.into_iter().filter_map(|shown| Some((shown, shown.content_error()?.to_string())));
+            let lost: Vec<_> = lost.collect();
+            let named = held.iter().chain(lost.iter().map(|(shown, _)| shown));
+            let people = People::look_up(self.form, authors(named.copied())).await;
+            let row = |shown: &ShownVersion| VersionRow::of(shown, &people, &self.frame);
+            holding.holders.extend(held.into_iter().map(row));
+            holding.unsearched.extend(lost.into_iter().map(|(shown, why)| (row(shown), why)));
             let is_enough = searched >= MAX_SEARCHED || holding.holders.len() >= MAX_FOUND;
             if is_enough || listed.next.is_none() {
                 holding.next = listed.next;
@@ -124,11 +123,11 @@ impl Search<'_> {
     }
 
     async fn redact(&self, holders: Vec<VersionRow>, receipt: &mut RemovedPage) {
-        for VersionRow { id: version_id, .. } in holders {
+        for version in holders {
             let versions = &self.form.engine.versions;
-            match versions.redact(&self.form.principal, self.store_id, version_id).await {
-                Ok(_) => receipt.redacted.push(version_id),
-                Err(error) => receipt.kept.push((version_id, error.to_string())),
+            match versions.redact(&self.form.principal, self.store_id, version.id).await {
+                Ok(_) => receipt.redacted.push(version),
+                Err(error) => receipt.kept.push((version, error.to_string())),
             }
         }
     }
@@ -146,7 +145,7 @@ struct Plan {
     is_in_path: bool,
     versions: Vec<VersionRow>,
     count: u64,
-    unsearched: Vec<(VersionId, String)>,
+    unsearched: Vec<(VersionRow, String)>,
     next: Option<String>,
 }
 
@@ -238,11 +237,11 @@ struct RemovedPage {
     is_edited: bool,
     is_in_path: bool,
     problems: Vec<String>,
-    redacted: Vec<VersionId>,
+    redacted: Vec<VersionRow>,
     count: u64,
     /// Versions that could not be redacted, and why.
-    kept: Vec<(VersionId, String)>,
-    unsearched: Vec<(VersionId, String)>,
+    kept: Vec<(VersionRow, String)>,
+    unsearched: Vec<(VersionRow, String)>,
     next: Option<String>,
 }
 
@@ -291,23 +290,22 @@ async fn carry_out(search: &Search<'_>, found: &CurrentMemory, holding: Holding,
         Ok(again) => {
             let seen_through = holding.newest.filter(|_| from.is_empty());
             for holder in again.holders {
-                let is_kept = receipt.kept.iter().any(|(kept, _)| *kept == holder.id);
+                let is_kept = receipt.kept.iter().any(|(kept, _)| kept.id == holder.id);
                 match seen_through {
                     _ if is_kept => {}
                     Some(newest) if holder.id > newest => {
                         search.redact(vec![holder], &mut receipt).await;
                     }
                     Some(_) if receipt.next.is_some() => {}
-                    _ => receipt.kept.push((
-                        holder.id,
-                        "the list that you confirmed did not have this version".to_owned(),
-                    )),
+                    _ => receipt
+                        .kept
+                        .push((holder, "the list that you confirmed did not have this version".to_owned())),
                 }
             }
             let known = &mut receipt.unsearched;
-            for (version_id, why) in again.unsearched {
-                if known.iter().all(|(other, _)| *other != version_id) {
-                    known.push((version_id, why));
+            for (version, why) in again.unsearched {
+                if known.iter().all(|(other, _)| other.id != version.id) {
+                    known.push((version, why));
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! One version: its text, its restoration, its redaction.
 
+use std::cmp::Reverse;
 use std::slice;
 
 use askama::Template;
@@ -19,7 +20,7 @@ use crate::path::Path;
 use crate::people::{People, authors};
 use crate::request::{Caller, Form};
 use crate::text::lines::Lines;
-use crate::text::markup::{self, Markup, id_link, path_or_redacted};
+use crate::text::markup::{self, Markup, path_or_redacted};
 
 /// Field of a form in the list of deleted memories, to which the restoration leads back.
 const FROM_LIST: &str = "from_list";
@@ -62,6 +63,12 @@ impl VersionRow {
             has_content: version.content.is_some(),
             lost: shown.content_error().map(|error| error.to_string()),
         }
+    }
+
+    /// A link to the version, by its change and its time.
+    pub(super) fn link(&self) -> Markup {
+        let Self { id, href, operation, at, .. } = self;
+        Markup::trusted(format!("<a href=\"{href}\" title=\"{id}\">{operation} {at}</a>"))
     }
 
     /// The same, with the previous path if the version moved its memory; then `before` is the version before it.
@@ -198,8 +205,8 @@ struct RedactPage {
     store: Store,
     version: VersionRow,
     lines: Lines,
-    /// Other versions that have the same content and keep it.
-    also_in: Vec<Markup>,
+    /// Other versions that have the same content and keep it, the newest first.
+    also_in: Vec<VersionRow>,
     also_in_count: u64,
     /// Page of the memory that has this content now and must be changed first.
     live_href: Option<String>,
@@ -221,15 +228,18 @@ impl RedactPage {
         let also_in = engine.versions.same_content(principal, store_id, version_id).await?;
         let shown = engine.versions.inspect(principal, store_id, version_id).await?;
         let live = live_memory(caller, &shown).await?;
-        let people = People::look_up(caller, authors([&shown])).await;
+        let listed = &also_in[..also_in.len().min(MAX_LISTED)];
+        let mut others = engine.versions.look_up(principal, store_id, listed).await?;
+        others.sort_unstable_by_key(|other| Reverse(other.version.seq));
+        let people = People::look_up(caller, authors(others.iter().chain([&shown]))).await;
         let frame = caller.frame("Redact a version");
-        let link = |other| id_link(other, &version_href(store_id, other));
+        let row = |shown: &ShownVersion| VersionRow::of(shown, &people, &frame);
         Ok(Self {
-            version: VersionRow::of(&shown, &people, &frame),
+            version: row(&shown),
+            also_in: others.iter().map(row).collect(),
+            also_in_count: also_in.len() as u64,
             frame,
             lines: Lines::from(shown.content.as_deref().unwrap_or_default(), 1),
-            also_in_count: also_in.len() as u64,
-            also_in: also_in.into_iter().take(MAX_LISTED).map(link).collect(),
             live_href: live.filter(|head| has_content(head, &shown)).map(|_| memory_href(&shown)),
             problem: None,
             store,
