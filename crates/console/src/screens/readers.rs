@@ -72,6 +72,8 @@ struct ReadersPage {
     frame: Frame,
     /// `None`: the page is that of a session.
     store: Option<Store>,
+    /// `None`: the page is that of a memory or a version.
+    session: Option<Actor>,
     /// The address of the page of the memory, version or session, and the word for it in the link.
     back: (String, &'static str),
     is_recorded: bool,
@@ -118,20 +120,27 @@ async fn versions_of(caller: &Caller, readers: &[MemoryReader]) -> BTreeMap<Stor
     found
 }
 
+/// The object of a page of readers.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    Store(StoreId),
+    Session(SessionId),
+}
+
 async fn show(
     caller: Caller,
     heading: &'static str,
-    store_id: Option<StoreId>,
+    at: Place,
     back: (String, &'static str),
     found: ReaderList,
 ) -> PageResult {
-    let store = match store_id {
-        Some(store_id) => Some(caller.engine.stores.get(&caller.principal, store_id).await?),
-        None => None,
+    let (store, session) = match at {
+        Place::Store(store_id) => (Some(caller.engine.stores.get(&caller.principal, store_id).await?), None),
+        Place::Session(session_id) => (None, Some(Actor::Session(session_id))),
     };
     let readers = &found.items;
-    let sessions: Vec<_> =
-        readers.iter().filter_map(|reader| reader.session_id.map(Actor::Session)).collect();
+    let sessions = readers.iter().filter_map(|reader| reader.session_id.map(Actor::Session));
+    let sessions: Vec<_> = sessions.chain(session.clone()).collect();
     let actors = readers.iter().map(|reader| &reader.actor).chain(&sessions).collect();
     let people = People::look_up(&caller, actors).await;
     let frame = caller.frame(heading);
@@ -141,6 +150,7 @@ async fn show(
     }
     page(&ReadersPage {
         store,
+        session,
         back,
         is_recorded: found.complete_from.is_some(),
         has_just_begun: found.complete_from.is_some_and(|from| from.plus(MINUTE) > frame.now),
@@ -162,7 +172,7 @@ pub(super) async fn of_memory(caller: Caller, Path((store_id, memory_id)): OfMem
     };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
     let back = (href_of(store_id, memory_id), "memory");
-    show(caller, "Who has seen the memory", Some(store_id), back, found).await
+    show(caller, "Who has seen the memory", Place::Store(store_id), back, found).await
 }
 
 pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfVersion) -> PageResult {
@@ -173,12 +183,12 @@ pub(super) async fn of_version(caller: Caller, Path((store_id, version_id)): OfV
     };
     let found = caller.engine.readers.of_store(&caller.principal, store_id, &query).await?;
     let back = (version_href(store_id, version_id), "version");
-    show(caller, "Who has seen the version", Some(store_id), back, found).await
+    show(caller, "Who has seen the version", Place::Store(store_id), back, found).await
 }
 
 pub(super) async fn of_session(caller: Caller, Path(session_id): Path<SessionId>) -> PageResult {
     let page = caller.query.page(PER_PAGE);
     let found = caller.engine.readers.of_session(&caller.principal, session_id, &page).await?;
     let back = (format!("/console/sessions/{session_id}"), "session");
-    show(caller, "What the agent was shown", None, back, found).await
+    show(caller, "What the agent was shown", Place::Session(session_id), back, found).await
 }

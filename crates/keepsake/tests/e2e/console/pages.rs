@@ -114,6 +114,8 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let of_version =
         format!("/console/stores/{}/versions/{}/readers", store.id, text(&read["memory_version_id"]));
     browser.open(&of_version).await.has(shown);
+    let of_session = browser.open(&format!("/console/sessions/{}/reads", text(&session["id"]))).await;
+    of_session.has("support-bot · &lt;Ticket&gt;</bdi></a></nav>");
     browser.open("/console/palette?q=Support-b").await.has("&lt;Ticket&gt;");
     let palette = browser.open(&format!("/console/palette?q=undo&store={}", store.id)).await;
     palette.has(&format!("/console/stores/{}/undo", store.id));
