@@ -163,7 +163,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, memory_id)): OfMemory) 
     page(&MemoryPage {
         tree: place::tree(&caller, store_id, found.path()).await?,
         recent,
-        seen_by: seen_by(&caller, store_id, ReadVersions::Memory(memory_id), &frame).await?,
+        seen_by: seen_by(&caller, store_id, ReadVersions::Memory(memory_id), (&frame, &found.href())).await?,
         frame,
         crumbs: crumbs(&found.store, directory),
         people,

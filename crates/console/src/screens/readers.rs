@@ -35,24 +35,26 @@ const fn place(surface: Surface) -> &'static str {
     }
 }
 
-/// Who has seen a memory or a version, in one line.
+/// The readers of a memory or a version in one line, with a link below its page.
 pub(super) async fn seen_by(
     caller: &Caller,
     store_id: StoreId,
     versions: ReadVersions,
-    frame: &Frame,
+    (frame, href): (&Frame, &str),
 ) -> Result<Markup, Refusal> {
     let counts = caller.engine.readers.counts(&caller.principal, store_id, versions).await?;
+    let link = |text: &str| format!("<a href=\"{href}/readers\">{text}</a>");
     let Some(since) = counts.since else {
-        return Ok(Markup::text("no reader is recorded; the last half minute may be missing"));
+        let none = link("no reader");
+        return Ok(Markup::trusted(format!("{none} is recorded; the last half minute may be missing")));
     };
     let others = if counts.sessions > 0 { "other reader" } else { "reader" };
     let named = [(counts.sessions, "session"), (counts.others, others)];
     let named = named.into_iter().filter(|(number, _)| *number > 0);
     let named: Vec<_> = named.map(|(number, name)| words::counted(number, name)).collect();
     let least = if counts.are_least { "at least " } else { "" };
-    let named = Markup::text(&named.join(" and "));
-    Ok(Markup::trusted(format!("{least}{named}, first {}", frame.time(since))))
+    let named = link(&format!("{least}{}", named.join(" and ")));
+    Ok(Markup::trusted(format!("{named}, first {}", frame.time(since))))
 }
 
 /// The session in which another reader was. A session that read by itself is the reader.

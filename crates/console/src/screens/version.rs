@@ -140,7 +140,7 @@ pub(super) async fn show(caller: Caller, Path((store_id, version_id)): OfVersion
     let (frame, version) = (caller.frame("Version"), &shown.version);
     let versions = ReadVersions::Version(version.memory_id, version_id);
     page(&VersionPage {
-        seen_by: seen_by(&caller, store_id, versions, &frame).await?,
+        seen_by: seen_by(&caller, store_id, versions, (&frame, &version_href(store_id, version_id))).await?,
         version: VersionRow::after(before.get(&version_id), &shown, &people, &frame),
         frame,
         people,

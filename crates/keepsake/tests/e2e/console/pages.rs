@@ -102,7 +102,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     ok(&store.client.with_key(text(&session["token"])).post(&calls, &call).await);
     let read = store.read(&made).await;
     let readers = format!("/console/stores/{}/memories/{}/readers", store.id, text(&made["id"]));
-    browser.open(readers.trim_end_matches("/readers")).await;
+    browser.open(readers.trim_end_matches("/readers")).await.has(&format!("<dd><a href=\"{readers}\">"));
     // The answer comes after a flush.
     ok(&store.client.get(&format!("{}/readers", store.path)).await);
     let shown = "\">modified <time datetime=";
