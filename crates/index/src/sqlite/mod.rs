@@ -113,15 +113,30 @@ pub(crate) struct Writer {
     /// SQLite's `data_version`, which changes when another connection has written to the
     /// file. `None`: unknown, at the start and after an error.
     data_version: Option<i64>,
+    /// Whether a statement may wait only [`READS_TIMEOUT`] for a lock.
+    has_short_wait: bool,
 }
 
 impl Writer {
     /// The connection, after a rollback of a transaction that an abandoned task left
-    /// open.
+    /// open, and with the usual wait for locks.
     async fn idle(&mut self) -> &mut SqliteConnection {
         let raw = self.session.idle().await;
+        if self.has_short_wait {
+            self.has_short_wait = set_lock_timeout(raw, LOCK_TIMEOUT).await.is_err();
+        }
         self.known.ended(false);
         raw
+    }
+
+    /// Empties the write-ahead log; `true`: a read that lasts longer than [`READS_TIMEOUT`]
+    /// prevents it. [`Writer::idle`] restores the wait for locks, also after an abandoned task.
+    async fn empty_log(&mut self) -> sqlx::Result<bool> {
+        self.idle().await;
+        self.has_short_wait = true;
+        let raw = &mut self.session.raw;
+        set_lock_timeout(raw, READS_TIMEOUT).await?;
+        sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(raw).await
     }
 
     /// Drops all cached answers if another process has written to the file. The lock on
@@ -281,6 +296,7 @@ impl SqliteIndex {
                 // The last process may have been killed after a removal.
                 has_removed: true,
                 data_version: None,
+                has_short_wait: false,
             })),
             known,
         })
@@ -372,7 +388,7 @@ impl SqliteIndex {
         let mut copier = self.log_copier.lock().await;
         copier.copy_or_reconnect().await;
         let mut writer = self.writer.lock().await;
-        let is_busy = empty_log(writer.idle().await).await?;
+        let is_busy = writer.empty_log().await?;
         writer.has_removed &= is_busy;
         Ok(!is_busy)
     }
@@ -435,15 +451,6 @@ impl SqliteIndex {
         }
         Ok(())
     }
-}
-
-/// Empties the write-ahead log on the write connection; `true`: a read that lasts longer than
-/// [`READS_TIMEOUT`] prevents it.
-async fn empty_log(connection: &mut SqliteConnection) -> sqlx::Result<bool> {
-    set_lock_timeout(connection, READS_TIMEOUT).await?;
-    let is_busy = sqlx::query_scalar("PRAGMA wal_checkpoint(TRUNCATE)").fetch_one(&mut *connection).await;
-    set_lock_timeout(connection, LOCK_TIMEOUT).await?;
-    is_busy
 }
 
 async fn set_lock_timeout(connection: &mut SqliteConnection, timeout: Duration) -> sqlx::Result<()> {

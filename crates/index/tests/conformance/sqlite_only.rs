@@ -138,7 +138,14 @@ async fn long_read_delays_the_emptying_of_the_log_and_no_writer() {
     place.create("/meanwhile", 1).await;
     let emptied = timeout(Duration::from_secs(2), place.index.erasures.empty_log()).await;
     assert!(!emptied.expect("writers wait for the read").unwrap());
+    // The next writer waits for a lock as long as usual, also if the emptying was abandoned.
+    let _ = timeout(Duration::from_millis(25), place.index.erasures.empty_log()).await;
     read.rollback().await.unwrap();
+    let mut write = raw.begin().await.unwrap();
+    sqlx::query("DELETE FROM memory WHERE false").execute(&mut *write).await.unwrap();
+    let created = timeout(Duration::from_millis(250), place.create("/locked", 1)).await;
+    assert!(created.is_err(), "the writer did not wait for the lock");
+    write.rollback().await.unwrap();
     assert!(place.index.erasures.empty_log().await.unwrap());
 }
 
