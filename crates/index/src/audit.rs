@@ -1,7 +1,7 @@
 //! The audit log. The transaction of an action also writes its entry.
 
 use keepsake_core::{AuditEntryId, Quota, Refused, TenantId};
-use serde_json::{Map, Value, json};
+use serde_json::json;
 use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
@@ -72,7 +72,7 @@ impl AuditLog {
         tenant_id: TenantId,
         audited: &AuditedAction,
         action: AuditAction,
-        object: AuditObject,
+        object: AuditObject<'_>,
     ) -> Result<(), ChangeError> {
         let mut tx = self.0.write("record", Role::Tenant(tenant_id)).await?;
         record_within_quota(&mut tx, tenant_id, audited, action, object).await?;
@@ -150,22 +150,10 @@ pub(crate) async fn record(
     tenant_id: TenantId,
     audited: &AuditedAction,
     action: AuditAction,
-    object: AuditObject,
-) -> Result<(), IndexError> {
-    record_changes(tx, tenant_id, audited, action, object, None).await
-}
-
-/// As [`record`], with the settings that the action changed.
-pub(crate) async fn record_changes(
-    tx: &mut Tx,
-    tenant_id: TenantId,
-    audited: &AuditedAction,
-    action: AuditAction,
-    object: AuditObject,
-    changes: Option<&Map<String, Value>>,
+    object: AuditObject<'_>,
 ) -> Result<(), IndexError> {
     count(tx, tenant_id, audited).await?;
-    insert(tx, tenant_id, audited, action, object, changes).await
+    insert(tx, tenant_id, audited, action, object).await
 }
 
 /// Writes the audit entry of an action, unless the tenant's credentials have used
@@ -179,7 +167,7 @@ pub(crate) async fn record_within_quota(
     tenant_id: TenantId,
     audited: &AuditedAction,
     action: AuditAction,
-    object: AuditObject,
+    object: AuditObject<'_>,
 ) -> Result<(), ChangeError> {
     let entries = count(tx, tenant_id, audited).await?;
     if let Some(limit) = audited.entries_per_day
@@ -187,7 +175,7 @@ pub(crate) async fn record_within_quota(
     {
         return Err(Refused::over(Quota::AuditEntriesPerDay, entries, limit).into());
     }
-    Ok(insert(tx, tenant_id, audited, action, object, None).await?)
+    Ok(insert(tx, tenant_id, audited, action, object).await?)
 }
 
 /// Counts an entry of a tenant's credential and returns the day's total; 0 for the
@@ -204,14 +192,13 @@ async fn insert(
     tenant_id: TenantId,
     audited: &AuditedAction,
     action: AuditAction,
-    object: AuditObject,
-    changes: Option<&Map<String, Value>>,
+    object: AuditObject<'_>,
 ) -> Result<(), IndexError> {
     let query = tx.query(INSERT).bind((tenant_id, audited.id, audited.at));
     let query = query.bind((audited.by.to_string(), action.name(), object.id));
-    query.bind((object.store_id, changes.map(Json))).execute().await?;
+    query.bind((object.store_id, object.changes.map(Json))).execute().await?;
     if audited.by.is_operator() {
-        insert_of_operator(tx, audited, action.name(), Some(object.id), changes).await?;
+        record_of_operator(tx, audited, action.name(), Some(object)).await?;
     }
     Ok(())
 }
@@ -221,18 +208,9 @@ pub(crate) async fn record_of_operator(
     tx: &mut Tx,
     audited: &AuditedAction,
     action: &str,
-    object_id: Option<Uuid>,
+    object: Option<AuditObject<'_>>,
 ) -> Result<(), IndexError> {
-    insert_of_operator(tx, audited, action, object_id, None).await
-}
-
-async fn insert_of_operator(
-    tx: &mut Tx,
-    audited: &AuditedAction,
-    action: &str,
-    object_id: Option<Uuid>,
-    changes: Option<&Map<String, Value>>,
-) -> Result<(), IndexError> {
+    let (object_id, changes) = (object.map(|object| object.id), object.and_then(|object| object.changes));
     let query = tx.query(INSERT_OF_OPERATOR).bind((audited.id, audited.at));
     let query = query.bind((audited.by.to_string(), action, object_id, changes.map(Json)));
     query.execute().await?;

@@ -138,10 +138,10 @@ impl Tenants {
         if (after.search_mode, after.status) != (before.search_mode, before.status) {
             tx.query(UNSETTLE).bind((tenant_id, FIRST_STORE.1)).execute().await?;
         }
-        let (action, object) = (change.action(), AuditObject::new(tenant_id.uuid()));
         let update = TenantUpdate { before, after };
         let changes = update.changes().map_err(corrupt)?;
-        audit::record_changes(&mut tx, tenant_id, audited, action, object, changes.as_ref()).await?;
+        let object = AuditObject { changes: changes.as_ref(), ..AuditObject::new(tenant_id.uuid()) };
+        audit::record(&mut tx, tenant_id, audited, change.action(), object).await?;
         tx.commit().await?;
         Ok(update)
     }

@@ -124,12 +124,14 @@ pub struct AuditedAction {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct AuditObject {
+pub struct AuditObject<'a> {
     /// The action determines the kind of the object.
     pub id: Uuid,
     /// The store that contains the object or that the action concerns; `None` if the
     /// object is a store.
     pub store_id: Option<StoreId>,
+    /// The object's settings that the action changed.
+    pub changes: Option<&'a Map<String, Value>>,
 }
 
 impl AuditedAction {
@@ -139,15 +141,15 @@ impl AuditedAction {
     }
 }
 
-impl AuditObject {
+impl AuditObject<'_> {
     /// An object outside of any store.
     pub const fn new(id: Uuid) -> Self {
-        Self { id, store_id: None }
+        Self { id, store_id: None, changes: None }
     }
 
     /// An object in a store, or an action that concerns a store.
     pub const fn in_store(id: Uuid, store_id: StoreId) -> Self {
-        Self { id, store_id: Some(store_id) }
+        Self { id, store_id: Some(store_id), changes: None }
     }
 }
 

@@ -68,7 +68,7 @@ impl SessionChange {
     /// The action and object of the audit entry.
     ///
     /// For a change of an attachment, the object is the session, with the store.
-    pub(crate) fn audited_as(&self, before: &Session) -> (AuditAction, AuditObject) {
+    pub(crate) fn audited_as(&self, before: &Session) -> (AuditAction, AuditObject<'static>) {
         let session_id = before.session_id.uuid();
         let of_store = |store_id| AuditObject::in_store(session_id, store_id);
         let of_name = |name| match (name, before.attachment(name)) {
