@@ -77,7 +77,7 @@ const DELETE_QUEUED: [&str; 2] = [
 
 /// Whether this erasure, or another one in the same stores, has queued blobs that
 /// are not deleted yet.
-const HAS_QUEUED: &str = "SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasure_id = $2) \
+const HAS_QUEUED: &str = "SELECT EXISTS (SELECT 1 FROM blob_deletion WHERE erasure_id = $2 AND tenant_id = $1) \
     OR EXISTS (SELECT 1 FROM blob_deletion WHERE tenant_id = $1 AND store_id IN_IDS($3) AND erasure_id IS NOT NULL)";
 
 #[derive(Debug, Clone)]
