@@ -62,7 +62,7 @@ async fn server_is_bridged_to_stdio() {
     suites(&[("KEEPSAKE_MCP_COMMAND", &bridge), key, ROOT, (SLUG, "notes")]).await;
 }
 
-async fn ask(client: &Client, path: &str, method: &str, params: Value) -> Answer {
+pub(crate) async fn ask(client: &Client, path: &str, method: &str, params: Value) -> Answer {
     client.post(path, &json!({"jsonrpc": "2.0", "id": 1, "method": method, "params": params})).await
 }
 

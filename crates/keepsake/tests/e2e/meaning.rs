@@ -8,6 +8,7 @@ use keepsake_testkit::{model_folder, model_wheel};
 use crate::commands::everything;
 use crate::console::browser::encoded;
 use crate::dev_mode::{credentials, dev_command_with};
+use crate::mcp;
 use crate::prelude::*;
 use crate::support::command::keepsake_in;
 use crate::support::meaning::is_complete;
@@ -72,6 +73,9 @@ async fn meaning_is_found_across_languages_and_restarts(pair: Pair) {
     assert!(embedded > MEMORIES.iter().map(|(_, content)| content.len()).sum::<usize>());
     let called = client.call(&store, &block("memory_search", &json!({"query": "keep it short"}))).await;
     says(&called.tool_result().content, &["/memories/style.md"]);
+    let params = json!({"name": "memory_search", "arguments": {"query": "keep it short"}});
+    let called = ok(&mcp::ask(&client, &format!("/mcp/{store}"), "tools/call", params).await);
+    assert_eq!(called["result"]["structuredContent"]["hits"][0]["path"], "/memories/style.md", "{called}");
     // Vectors are in the database: none is missing after a crash.
     server.kill9().await;
     server.restart().await;
