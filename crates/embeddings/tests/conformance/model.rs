@@ -73,6 +73,15 @@ fn model_is_installed_replaced_and_removed_while_it_is_used() {
     let vectors = model.embed_documents(&texts, next_look).unwrap();
     assert!(vectors.len() == texts.len() && [1, 5, 6].iter().all(|at| vectors[*at] == vector));
     let opened = model.model(next_look).unwrap();
+    // Texts of at most 32 tokens are computed in another way than longer ones.
+    let texts = [33, 4, 32, 100, 31, 34, 5].map(|tokens| {
+        let words = "The user asked three times to keep answers short".split(' ').cycle().take(tokens - 2);
+        let text = words.collect::<Vec<_>>().join(" ");
+        assert_eq!(opened.tokens(&text).len(), tokens, "{text}");
+        text
+    });
+    let vectors = opened.embed(&texts).unwrap();
+    assert!(texts.iter().zip(vectors).all(|(text, vector)| opened.embed(&[text]).unwrap() == [vector]));
 
     assert!(folder.remove().unwrap());
     assert_eq!(model.embed_query("text", next_look).unwrap(), vector);
