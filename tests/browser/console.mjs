@@ -29,13 +29,13 @@ export async function makeStore(name = `Store ${randomUUID()}`, more = {}) {
   return { ...store, href: `/console/stores/${store.id}` };
 }
 
-export async function makeMemory(store, path, content) {
-  const memory = await api('POST', `/v1/memory_stores/${store.id}/memories`, { path, content });
+export async function makeMemory(store, path, content, key) {
+  const memory = await api('POST', `/v1/memory_stores/${store.id}/memories`, { path, content }, key);
   return { ...memory, href: `${store.href}/memories/${memory.id}` };
 }
 
-export function edit(memory, changes) {
-  return api('POST', `/v1/memory_stores/${memory.memory_store_id}/memories/${memory.id}`, changes);
+export function edit(memory, changes, key) {
+  return api('POST', `/v1/memory_stores/${memory.memory_store_id}/memories/${memory.id}`, changes, key);
 }
 
 /** The ids of a memory's versions, newest first. */
