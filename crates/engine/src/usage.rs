@@ -74,6 +74,8 @@ const DAYS: u64 = 30;
 pub(crate) const DAYS_KEPT: u64 = 400;
 /// Stores in the report of the daily use.
 const MAX_STORES: u32 = 10;
+/// Stores that these are chosen from, times the days that are summed up.
+const MAX_STORE_DAYS: u64 = 30_000;
 /// A memory that expires within this time expires soon.
 const SOON: Duration = Duration::from_hours(7 * 24);
 /// Memories of a store that an outlook looks at.
@@ -278,8 +280,9 @@ impl Usage {
         let first_day = last_day - i64::try_from(days).unwrap_or_default() + 1;
         let (daily_use, tenant_id) = (&self.context.index.daily_use, principal.tenant_id);
         let data = daily_use.since(tenant_id, only, first_day).await?;
-        let most = |by| daily_use.most_used(tenant_id, only, first_day, by, MAX_STORES);
-        let (most_written, most_refused) = (most(MostUsed::Written).await?, most(MostUsed::Refused).await?);
+        let max_stores = MAX_STORE_DAYS / days;
+        let MostUsed { written, refused } =
+            daily_use.most_used(tenant_id, only, first_day, MAX_STORES, max_stores).await?;
         let sum = |number: fn(&UseOfDay) -> u64| data.iter().map(number).sum::<u64>();
         Ok(DailyUseReport {
             r#type: DailyUsageType,
@@ -290,8 +293,8 @@ impl Usage {
             refusals: sum(|use_of| use_of.refusals),
             conflicts: sum(|use_of| use_of.conflicts),
             data,
-            most_written,
-            most_refused,
+            most_written: written,
+            most_refused: refused,
         })
     }
 

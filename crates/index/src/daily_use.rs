@@ -3,6 +3,7 @@
 //! A flush adds counts of any tenant in one transaction. Counts of stores that are gone are
 //! dropped; those of the tenant stay.
 
+use std::cmp::Reverse;
 use std::ops::AddAssign;
 
 use keepsake_core::{StoreId, Surface, TenantId, Timestamp};
@@ -55,12 +56,11 @@ const ROWS_OF_TENANTS: &str = "(SELECT DISTINCT id FROM_IDS($1)) ids \
 /// The same of a distributed database, which makes no look-ups of a list.
 const ROWS_OF_NODES: &str = "daily_use d WHERE d.tenant_id IN_IDS($1) AND d.store_id = $2 AND d.day >= $3";
 
-/// The newest rows of all stores.
-const NEWEST_ROWS: &str =
-    "daily_use d WHERE d.tenant_id = $1 AND d.day >= $2 ORDER BY d.day DESC LIMIT 10000";
-
-const ROWS_OF_STORES: &str = "(SELECT DISTINCT id FROM_IDS($5)) ids \
-    EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $2] LIMIT 100000";
+/// The `$4` stores that changed last.
+const CHANGED_LAST: &str = "SELECT l.store_id FROM (SELECT c.store_id, c.last_version_at FROM store c \
+        WHERE c.tenant_id = $1 AND c.deleted_at IS NULL AND ($5 IS NULL OR c.store_id IN_IDS($5)) \
+        ORDER BY c.created_at DESC LIMIT 10000) l \
+    ORDER BY l.last_version_at DESC, l.store_id LIMIT $4 + 0";
 
 /// How often something was done with the memories of a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -87,24 +87,6 @@ impl AddAssign for UseNumbers {
         self.writes += other.writes;
         self.refusals += other.refusals;
         self.conflicts += other.conflicts;
-    }
-}
-
-/// The order of the stores in [`DailyUse::most_used`]; a store without such a use is left out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MostUsed {
-    Written,
-    /// By refusals and conflicts.
-    Refused,
-}
-
-impl MostUsed {
-    /// The number of a row, with a store's rows summed up.
-    const fn sum(self) -> &'static str {
-        match self {
-            Self::Written => "sum(n.writes)",
-            Self::Refused => "sum(n.refusals + n.conflicts)",
-        }
     }
 }
 
@@ -153,6 +135,26 @@ pub struct UseOfStore {
     pub refusals: u64,
     /// How many changes came after another one.
     pub conflicts: u64,
+}
+
+/// The stores with the most uses, the first one first; a store without such a use is left out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MostUsed {
+    pub written: Vec<UseOfStore>,
+    /// By refusals and conflicts.
+    pub refused: Vec<UseOfStore>,
+}
+
+impl MostUsed {
+    fn among(stores: &[UseOfStore], limit: u32) -> Self {
+        let most = |uses: fn(&UseOfStore) -> u64| {
+            let mut used: Vec<_> = stores.iter().filter(|store| uses(store) > 0).cloned().collect();
+            used.sort_by_key(|store| (Reverse(uses(store)), Reverse(store.reads), store.store_id));
+            used.truncate(limit as usize);
+            used
+        };
+        Self { written: most(|store| store.writes), refused: most(|store| store.refusals + store.conflicts) }
+    }
 }
 
 from_row! {
@@ -216,23 +218,21 @@ impl DailyUse {
         self.0.all_with_lists("daily_use_of_tenants", Role::Shared(None), &text, values).await
     }
 
-    /// The stores with the most uses since a day, at most `limit`; of very many counts, only the
-    /// newest ones are read. With `only`, among these stores.
+    /// The stores with the most uses since a day, at most `limit` for each use, among the
+    /// `max_stores` that changed last. With `only`, among these stores.
     pub async fn most_used(
         &self,
         tenant_id: TenantId,
         only: Option<&[StoreId]>,
         day: i64,
-        by: MostUsed,
         limit: u32,
-    ) -> Result<Vec<UseOfStore>, IndexError> {
-        let text = most_used(only.map_or(NEWEST_ROWS, |_| ROWS_OF_STORES), by);
-        let mut tx = self.0.read("most_used_stores", Role::Tenant(tenant_id)).await?;
-        let query = tx.query_with_lists(&text).bind((tenant_id, day, limit, WHOLE_TENANT));
-        let query = if only.is_some() { query.bind(Ids(only)) } else { query };
-        let stores = query.all().await?;
-        tx.commit().await?;
-        Ok(stores)
+        max_stores: u64,
+    ) -> Result<MostUsed, IndexError> {
+        let (call, role) = ("most_used_stores", Role::Tenant(tenant_id));
+        let values = (tenant_id, day, limit, max_stores, Ids(only));
+        let text = most_used(self.0.sqlite().is_some());
+        let stores: Vec<UseOfStore> = self.0.all_with_lists(call, role, &text, values).await?;
+        Ok(MostUsed::among(&stores, limit))
     }
 }
 
@@ -258,19 +258,26 @@ fn of_tenants(rows: &str) -> String {
     )
 }
 
-/// The stores of these rows, the most used first, without stores that were just deleted.
-fn most_used(rows: &str, by: MostUsed) -> String {
-    let sum = by.sum();
+/// The stores that are among the `$3` most used ones in any order of [`MostUsed`].
+fn most_used(is_sqlite: bool) -> String {
+    // Postgres looks up the counts of these stores only. SQLite reads them in the order of the key, so that it
+    // sums them up without a sort.
+    let (stores, condition) = if is_sqlite {
+        ("store".to_owned(), format!("WHERE s.tenant_id = $1 AND s.store_id IN ({CHANGED_LAST})"))
+    } else {
+        (format!("({CHANGED_LAST})"), String::new())
+    };
     format!(
-        "SELECT u.store_id, s.name, u.reads, u.writes, u.refusals, u.conflicts \
-        FROM (SELECT n.store_id, CAST({sum} AS bigint) AS uses, CAST(sum(n.reads) AS bigint) AS reads, \
-                CAST(sum(n.writes) AS bigint) AS writes, CAST(sum(n.refusals) AS bigint) AS refusals, \
-                CAST(sum(n.conflicts) AS bigint) AS conflicts \
-            FROM (SELECT d.store_id, d.reads, d.writes, d.refusals, d.conflicts FROM {rows}) n \
-            WHERE n.store_id <> $4 GROUP BY n.store_id HAVING {sum} > 0 \
-            ORDER BY {sum} DESC, sum(n.reads) DESC, n.store_id LIMIT $3 + 0) u \
-        EACH[store s: s.tenant_id = $1 AND s.store_id = u.store_id AND s.deleted_at IS NULL] \
-        ORDER BY u.uses DESC, u.reads DESC, u.store_id"
+        "SELECT m.store_id, n.name, m.reads, m.writes, m.refusals, m.conflicts \
+        FROM (SELECT u.store_id, u.reads, u.writes, u.refusals, u.conflicts, \
+                row_number() OVER (ORDER BY u.writes DESC, u.reads DESC, u.store_id) AS by_writes, \
+                row_number() OVER (ORDER BY u.refusals + u.conflicts DESC, u.reads DESC, u.store_id) AS by_refusals \
+            FROM (SELECT s.store_id, CAST(sum(d.reads) AS bigint) AS reads, CAST(sum(d.writes) AS bigint) AS writes, \
+                    CAST(sum(d.refusals) AS bigint) AS refusals, CAST(sum(d.conflicts) AS bigint) AS conflicts \
+                FROM {stores} s EACH[daily_use d: d.tenant_id = $1 AND d.store_id = s.store_id AND d.day >= $2] \
+                {condition} GROUP BY s.store_id) u) m \
+        EACH[store n: n.tenant_id = $1 AND n.store_id = m.store_id] \
+        WHERE (m.by_writes <= $3 AND m.writes > 0) OR (m.by_refusals <= $3 AND m.refusals + m.conflicts > 0)"
     )
 }
 
@@ -293,23 +300,16 @@ fn add(rows: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        MostUsed, NEWEST_ROWS, OF_STORES, OF_TENANT, ROWS_OF_STORES, ROWS_OF_TENANTS, most_used, of_tenants,
-    };
+    use super::{OF_STORES, OF_TENANT, ROWS_OF_TENANTS, most_used, of_tenants};
     use crate::sqlite::plans::assert_steps;
 
     #[tokio::test]
-    async fn use_since_a_day_is_a_range_of_an_index() {
-        let of_store = "PRIMARY KEY (tenant_id=? AND store_id=? AND day>?)";
-        let of_tenant = "daily_use_of_tenant (tenant_id=? AND day>?)";
-        for (statement, range) in [
-            (OF_TENANT, of_store),
-            (OF_STORES, of_store),
-            (&of_tenants(ROWS_OF_TENANTS), of_store),
-            (&most_used(ROWS_OF_STORES, MostUsed::Written), of_store),
-            (&most_used(NEWEST_ROWS, MostUsed::Refused), of_tenant),
-        ] {
+    async fn use_since_a_day_is_a_range_of_the_key() {
+        let range = "PRIMARY KEY (tenant_id=? AND store_id=? AND day>?)";
+        for statement in [OF_TENANT, OF_STORES, &of_tenants(ROWS_OF_TENANTS)] {
             assert_steps(statement, &[range]).await;
         }
+        let steps = assert_steps(&most_used(true), &[range, "store_created (tenant_id=?)"]).await;
+        assert!(!steps.iter().any(|step| step.contains("GROUP BY")), "it sorts: {steps:#?}");
     }
 }

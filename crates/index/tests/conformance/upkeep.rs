@@ -1,7 +1,7 @@
 //! Upkeep: recounts beside commits, pages of jobs, and pruning of old rows.
 
 use keepsake_core::Surface;
-use keepsake_index::{CountedUse, FlushedBatch, MICROS_PER_DAY, MostUsed, Prunable, UseNumbers, UseOfDay};
+use keepsake_index::{CountedUse, FlushedBatch, MICROS_PER_DAY, Prunable, UseNumbers, UseOfDay, UseOfStore};
 use serde_json::json;
 
 use crate::deletions::purge_store;
@@ -187,15 +187,22 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
     assert_eq!(daily.of_tenants(&tenant_ids, DAY).await.unwrap(), [(place.tenant_id, 14, 14)]);
     let sizes = place.index.tenants.sizes(&tenant_ids[..1]).await.unwrap();
     assert_eq!(sizes.iter().map(|size| (size.stores, size.memories)).collect::<Vec<_>>(), [(2, 0)]);
-    for (only, day, by, expected) in [
-        (None, DAY, MostUsed::Written, &both[1..]),
-        (None, DAY - 400, MostUsed::Written, &[both[1], both[0]]),
-        (None, DAY - 400, MostUsed::Refused, &both),
-        (Some(&both[..1]), DAY - 400, MostUsed::Written, &both[..1]),
+    for (only, day, limit, written, refused) in [
+        (None, DAY, 10, &both[1..], &both[..]),
+        (None, DAY - 400, 10, &[both[1], both[0]], &both),
+        (None, DAY - 400, 1, &both[1..], &both[..1]),
+        (Some(&both[..1]), DAY - 400, 10, &both[..1], &both[..1]),
     ] {
-        let stores = daily.most_used(place.tenant_id, only, day, by, 10).await.unwrap();
-        assert!(stores.iter().map(|store| &store.store_id).eq(expected), "{by:?} since {day}: {stores:?}");
+        let most = daily.most_used(place.tenant_id, only, day, limit, 10).await.unwrap();
+        let ids = |stores: &[UseOfStore]| stores.iter().map(|store| store.store_id).collect::<Vec<_>>();
+        assert_eq!(
+            (ids(&most.written), ids(&most.refused)),
+            (written.to_vec(), refused.to_vec()),
+            "since {day}"
+        );
     }
+    let among_none = daily.most_used(place.tenant_id, None, DAY, 10, 0).await.unwrap();
+    assert_eq!((among_none.written, among_none.refused), (vec![], vec![]));
 
     let (upkeep, before) = (&place.index.upkeep, after_seconds(-399 * 86_400));
     for (is_dry, pruned) in [(true, 1), (false, 1), (false, 0)] {
