@@ -502,7 +502,6 @@ CREATE TABLE daily_use (
     refusals bigint NOT NULL,
     conflicts bigint NOT NULL
 ) WITH (fillfactor = 80);
-CREATE INDEX daily_use_of_tenant ON daily_use (tenant_id, day);
 CREATE INDEX daily_use_day ON daily_use (day);
 ALTER TABLE daily_use ADD PRIMARY KEY (tenant_id, store_id, day, surface);
 

@@ -406,7 +406,6 @@ CREATE TABLE daily_use (
     conflicts INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, store_id, day, surface)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX daily_use_of_tenant ON daily_use (tenant_id, day);
 CREATE INDEX daily_use_day ON daily_use (day);
 
 -- Terms, vectors and contents are in tables with rowids, where up to 4 KB of a row are on the page of
