@@ -27,6 +27,12 @@ pub(crate) struct Series {
     pub(crate) by_day: BTreeMap<i64, u64>,
 }
 
+impl Series {
+    fn of_day(&self, day: i64) -> u64 {
+        self.by_day.get(&day).copied().unwrap_or_default()
+    }
+}
+
 /// A bar for each day, from the first to the last, with parts.
 pub(crate) struct DayChart<'a> {
     /// What is counted, such as `read`.
@@ -39,8 +45,7 @@ pub(crate) struct DayChart<'a> {
 
 impl DayChart<'_> {
     fn of_day(&self, day: i64) -> impl Iterator<Item = (&Series, u64)> {
-        let number = move |series: &Series| series.by_day.get(&day).copied().unwrap_or_default();
-        self.series.iter().map(move |series| (series, number(series))).filter(|(_, number)| *number > 0)
+        self.series.iter().map(move |series| (series, series.of_day(day))).filter(|(_, number)| *number > 0)
     }
 
     fn total_of(&self, day: i64) -> u64 {
@@ -101,10 +106,12 @@ impl DayChart<'_> {
                 words::count(number),
             );
         }
+        let ends = |day: i64| [day, day + 1].map(|day| LEFT + (WIDTH - LEFT) * (day - first) / days);
+        self.draw_bars(&mut svg, ends, top);
         let between = (days / DATES).max(1);
         for day in first..=last {
-            let [x, end] = [day, day + 1].map(|day| LEFT + (WIDTH - LEFT) * (day - first) / days);
-            self.draw_day(&mut svg, day, [x, end], top);
+            let [x, end] = ends(day);
+            self.draw_day(&mut svg, day, [x, end]);
             if (last - day) % between == 0 && day - first >= between / 2 {
                 let _ = write!(
                     svg,
@@ -120,38 +127,45 @@ impl DayChart<'_> {
         format!("<div class=\"plot\" tabindex=\"0\">{svg}</div>")
     }
 
-    /// A bar with its numbers, which are shown while a pointer is over it or it has the focus.
-    fn draw_day(&self, svg: &mut String, day: i64, [x, end]: [i64; 2], top: u64) {
+    /// The bars, with one path for all parts of a colour.
+    fn draw_bars(&self, svg: &mut String, ends: impl Fn(i64) -> [i64; 2], top: u64) {
+        let mut paths = vec![String::new(); self.series.len()];
+        for day in self.first_day..=self.last_day {
+            let [x, end] = ends(day);
+            let gap = i64::from(end - x > 4);
+            let (x, width) = (x + gap, (end - x - 2 * gap).max(1));
+            let (mut below, mut base) = (0, BOTTOM);
+            for (series, path) in self.series.iter().zip(&mut paths) {
+                let number = series.of_day(day);
+                if number == 0 {
+                    continue;
+                }
+                below += number;
+                // Every number is visible.
+                let y = (BOTTOM - scaled(below, top)).min(base - 1);
+                let _ = write!(path, "M{x} {y}h{width}V{base}h-{width}z");
+                base = y;
+            }
+        }
+        for (series, path) in self.series.iter().zip(paths) {
+            let _ = write!(svg, "<path class=\"c{}\" d=\"{path}\"/>", series.colour);
+        }
+    }
+
+    /// The numbers of a day, which are shown while a pointer is over its bar or it has the focus. The
+    /// title is also its name.
+    fn draw_day(&self, svg: &mut String, day: i64, [x, end]: [i64; 2]) {
         let words = self.words(day);
         // A day without numbers is no stop of the keyboard.
         let focus = if self.total_of(day) > 0 { " tabindex=\"0\"" } else { "" };
-        let gap = i64::from(end - x > 4);
+        let (anchor, at) =
+            if x > i64::midpoint(LEFT, WIDTH) { (" text-anchor=\"end\"", end) } else { ("", x) };
         let _ = write!(
             svg,
-            "<g class=\"day\" role=\"img\" aria-label=\"{words}\"{focus}><title>{words}</title>\
-            <rect class=\"hit\" x=\"{x}\" y=\"{TOP}\" width=\"{}\" height=\"{}\"/>",
-            end - x,
-            BOTTOM - TOP,
-        );
-        let (mut below, mut base) = (0, BOTTOM);
-        for (series, number) in self.of_day(day) {
-            below += number;
-            // Every number is visible.
-            let y = (BOTTOM - scaled(below, top)).min(base - 1);
-            let _ = write!(
-                svg,
-                "<rect class=\"c{}\" x=\"{}\" y=\"{y}\" width=\"{}\" height=\"{}\"/>",
-                series.colour,
-                x + gap,
-                (end - x - 2 * gap).max(1),
-                base - y,
-            );
-            base = y;
-        }
-        let (anchor, at) = if x > i64::midpoint(LEFT, WIDTH) { ("end", end) } else { ("start", x) };
-        let _ = write!(
-            svg,
-            "<text class=\"value\" x=\"{at}\" y=\"12\" text-anchor=\"{anchor}\" aria-hidden=\"true\">{words}</text></g>",
+            "<g class=\"day\" role=\"img\"{focus}><title>{words}</title>\
+            <path class=\"hit\" d=\"M{x} {TOP}h{width}V{BOTTOM}h-{width}z\"/>\
+            <text class=\"value\" x=\"{at}\" y=\"12\"{anchor}>{words}</text></g>",
+            width = end - x,
         );
     }
 
@@ -181,16 +195,15 @@ impl DayChart<'_> {
             self.counted
         );
         for series in self.series {
-            let _ = write!(html, "<th scope=\"col\" class=\"num\">{}</th>", series.name);
+            let _ = write!(html, "<th scope=\"col\">{}</th>", series.name);
         }
-        html.push_str("<th scope=\"col\" class=\"num\">All</th></tr></thead><tbody>");
+        html.push_str("<th scope=\"col\">All</th></tr></thead><tbody>");
         for day in (self.first_day..=self.last_day).rev() {
             let _ = write!(html, "<tr><th scope=\"row\">{}</th>", date_of(day));
             for series in self.series {
-                let number = series.by_day.get(&day).copied().unwrap_or_default();
-                let _ = write!(html, "<td class=\"num\">{}</td>", words::count(number));
+                let _ = write!(html, "<td>{}</td>", words::count(series.of_day(day)));
             }
-            let _ = write!(html, "<td class=\"num\">{}</td></tr>", words::count(self.total_of(day)));
+            let _ = write!(html, "<td>{}</td></tr>", words::count(self.total_of(day)));
         }
         html.push_str("</tbody></table></div></details>");
     }
@@ -247,10 +260,8 @@ mod tests {
             (30, 1, 30)
         );
         assert!(drawn.as_str().contains("1970-04-11: 1,000,007 reads – Tools 7, API 1,000,000<"), "{drawn}");
-        assert!(
-            drawn.as_str().contains("<td class=\"num\">7</td><td class=\"num\">1,000,000</td>"),
-            "{drawn}"
-        );
+        assert!(drawn.as_str().contains("<td>7</td><td>1,000,000</td>"), "{drawn}");
+        assert_eq!((count("<path class=\"c0\""), count("<path class=\"c2\"")), (1, 1), "{drawn}");
         let parts = |start: &str, end: &str| -> Vec<String> {
             let parts = drawn.as_str().split(start).skip(1);
             parts.map(|part| part.split_once(end).unwrap().0.to_owned()).collect()
