@@ -279,10 +279,11 @@ impl Usage {
         let last_day = day_of(self.context.now());
         let first_day = last_day - i64::try_from(days).unwrap_or_default() + 1;
         let (daily_use, tenant_id) = (&self.context.index.daily_use, principal.tenant_id);
-        let data = daily_use.since(tenant_id, only, first_day).await?;
         let max_stores = MAX_STORE_DAYS / days;
-        let MostUsed { written, refused } =
-            daily_use.most_used(tenant_id, only, first_day, MAX_STORES, max_stores).await?;
+        let (data, MostUsed { written, refused }) = tokio::try_join!(
+            daily_use.since(tenant_id, only, first_day),
+            daily_use.most_used(tenant_id, only, first_day, MAX_STORES, max_stores),
+        )?;
         let sum = |number: fn(&UseOfDay) -> u64| data.iter().map(number).sum::<u64>();
         Ok(DailyUseReport {
             r#type: DailyUsageType,

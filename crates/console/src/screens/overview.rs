@@ -6,11 +6,12 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
 use askama::Template;
-use keepsake_core::{Actor, MemoryId, StoreId, Surface, Timestamp, words};
+use futures::future::try_join_all;
+use keepsake_core::{Actor, MemoryId, StoreId, Surface, Timestamp, VersionId, words};
 use keepsake_engine::{
     DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, VersionQuery,
 };
-use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store, UseOfDay, date_of};
+use keepsake_index::{Operation, Scope, SessionFilter, SessionSummary, Store, UseOfDay, Version, date_of};
 
 use super::choices::actor_in_form;
 use super::sessions::{shared_titles, title_of};
@@ -235,17 +236,25 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     {
         return Ok(see_other(section.href));
     }
-    let activity = Activity::of(&caller, &caller.principal, None).await?;
-    let usage = usage_of_tenant(&caller).await?;
-    let quotas = usage.map(|usage| HREFS.into_iter().zip(quotas_of(&usage)));
+    let (engine, principal) = (&caller.engine, &caller.principal);
     let filter = SessionFilter { live: true, ..SessionFilter::default() };
     let newest = PageRequest { limit: Some(SESSIONS), page: None };
-    let sessions = caller.engine.sessions.summaries(&caller.principal, &filter, &newest).await?.items;
-    let changed = changed_last(&caller, &activity.report).await?;
+    let sessions = async {
+        let found = engine.sessions.summaries(principal, &filter, &newest).await?;
+        Ok::<_, Refusal>(found.items)
+    };
+    let (activity, usage, sessions, stores) = tokio::try_join!(
+        Activity::of(&caller, principal, None),
+        usage_of_tenant(&caller),
+        sessions,
+        stores_to_choose(&caller, false),
+    )?;
+    let quotas = usage.map(|usage| HREFS.into_iter().zip(quotas_of(&usage)));
+    let changed = changed_last(&caller, stores, &activity.report).await?;
     let frame = caller.frame("Overview");
-    let last = last_changes(&caller, &changed, &frame).await?;
     let store_ids: Vec<_> = changed.iter().map(|store| store.store_id).collect();
-    let outlooks = caller.engine.usage.outlooks(&caller.principal, &store_ids).await?;
+    let outlooks = async { Ok::<_, Refusal>(engine.usage.outlooks(principal, &store_ids).await?) };
+    let (last, outlooks) = tokio::try_join!(last_changes(&caller, &changed, &frame), outlooks)?;
     page(&OverviewPage {
         activity,
         quotas: quotas.into_iter().flatten().collect(),
@@ -257,8 +266,11 @@ pub(super) async fn show(caller: Caller) -> PageResult {
 }
 
 /// The stores that changed last, among the newest stores and those with the most writes.
-async fn changed_last(caller: &Caller, report: &DailyUseReport) -> Result<Vec<Store>, Refusal> {
-    let mut stores = stores_to_choose(caller, false).await?;
+async fn changed_last(
+    caller: &Caller,
+    mut stores: Vec<Store>,
+    report: &DailyUseReport,
+) -> Result<Vec<Store>, Refusal> {
     for written in &report.most_written {
         if stores.iter().all(|store| store.store_id != written.store_id) {
             // It may be gone by now.
@@ -274,12 +286,10 @@ async fn changed_last(caller: &Caller, report: &DailyUseReport) -> Result<Vec<St
 /// The last changes in these stores, newest first.
 async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Result<LastChanges, Refusal> {
     let (mut found, mut before) = (Vec::new(), HashMap::new());
-    for store in stores.iter().take(CHANGED_STORES) {
-        let all = VersionQuery::default();
-        let newest = newest_versions(caller, store.store_id, CHANGES_PER_STORE, all).await?;
-        let shown = newest.get(..CHANGES).unwrap_or(newest.as_slice());
-        let versions = &caller.engine.versions;
-        before.extend(versions.before_moves(&caller.principal, store.store_id, shown).await?);
+    let changed = stores.get(..CHANGED_STORES).unwrap_or(stores);
+    let changes = try_join_all(changed.iter().map(|store| last_changes_of(caller, store.store_id))).await?;
+    for (store, (newest, before_moves)) in changed.iter().zip(changes) {
+        before.extend(before_moves);
         found.extend(newest.into_iter().map(|shown| (store, shown)));
     }
     found.sort_by_key(|(_, shown)| Reverse(shown.version.created_at));
@@ -300,6 +310,17 @@ async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Resul
         rewritten: often.iter().filter_map(rewritten).collect(),
         people,
     })
+}
+
+/// The last changes in a store, newest first, and the versions before those of them that moved memories.
+async fn last_changes_of(
+    caller: &Caller,
+    store_id: StoreId,
+) -> Result<(Vec<ShownVersion>, HashMap<VersionId, Version>), Refusal> {
+    let newest = newest_versions(caller, store_id, CHANGES_PER_STORE, VersionQuery::default()).await?;
+    let shown = newest.get(..CHANGES).unwrap_or(newest.as_slice());
+    let before = caller.engine.versions.before_moves(&caller.principal, store_id, shown).await?;
+    Ok((newest, before))
 }
 
 /// The authors with the most changes of a store.
