@@ -108,10 +108,6 @@ impl Content {
     pub fn size_bytes(&self) -> u64 {
         self.bytes.len() as u64
     }
-
-    pub fn first_line(&self) -> String {
-        first_line(self.as_str())
-    }
 }
 
 /// Characters of a first line that the index keeps.

@@ -15,8 +15,9 @@ use std::time::Duration;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{BlobKey, Content, DirPath, MemoryId, MemoryPath, Refused, StoreId, TenantId, Timestamp};
 use keepsake_index::{
-    Auditor, Depth, FORK_HELD_FOR, ForkCounts, FoundMemories, Idempotency, MemoryTarget, Moment, OpenFork,
-    Origin, PastItem, PastListing, PastMemory, PastPlace, PointError, Store, StoreOrigin, StoreOriginStatus,
+    Auditor, Depth, FORK_HELD_FOR, ForkCounts, FoundMemories, Idempotency, MemoryTarget, Moment, NewContent,
+    OpenFork, Origin, PastItem, PastListing, PastMemory, PastPlace, PointError, ProposedChange, Store,
+    StoreOrigin, StoreOriginStatus,
 };
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -25,9 +26,7 @@ use crate::content::ContentLoss;
 use crate::cursor::digest;
 use crate::long_work::{COMMITS_PER_TURN, Turn, begin_work, ends_work, reason_of};
 use crate::shared::Shared;
-use crate::write::{
-    Change, Decision, NewContent, Proposal, ProposedChange, Write, WriteResult, refused_contents,
-};
+use crate::write::{Change, Decision, Proposal, Write, WriteResult, refused_contents};
 use crate::{EngineError, Principal};
 
 /// How long a worker holds a copy after its last batch.

@@ -9,7 +9,7 @@ use keepsake_index::{Index, IndexError};
 /// The content in the database of the index.
 ///
 /// Commits write the content, and the removal of history deletes it; see
-/// [`HeadChange::new`](keepsake_index::HeadChange::new). So there are no orphans,
+/// [`NewContent::New`](keepsake_index::NewContent::New). So there are no orphans,
 /// and a [`put`](BlobStore::put) only stores content that a version names.
 #[derive(Debug, Clone)]
 pub struct IndexBlobs(Index);

@@ -27,12 +27,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use keepsake_core::tool::Edit;
-use keepsake_core::{
-    Content, ContentHash, MemoryId, MemoryPath, Refused, SensitiveDataPolicy, StoreId, Timestamp, VersionId,
-};
+use keepsake_core::{ContentHash, MemoryId, Refused, SensitiveDataPolicy, StoreId, Timestamp, VersionId};
 use keepsake_index::{
     ChangeError, CommitChange, EarlierCall, Expiry, ExpiryChange, Guard, Head, Idempotency, KeptMemory,
-    Memory, Origin, PathGuard, PinOutcome, SearchRow, StoreState, StoredContent,
+    Memory, PathGuard, PinOutcome, ProposedChange, SearchRow, StoreState,
 };
 
 use crate::content::Contents;
@@ -139,40 +137,6 @@ pub(crate) struct Proposal {
     pub(crate) rows: Vec<Option<SearchRow>>,
 }
 
-#[derive(Debug, Clone)]
-pub(crate) struct ProposedChange {
-    pub(crate) from: Origin,
-    /// The path after the change; `None`: the change deletes the memory.
-    pub(crate) path: Option<MemoryPath>,
-    pub(crate) content: NewContent,
-    pub(crate) expiry: ExpiryChange,
-    /// The oldest version that the change takes back.
-    pub(crate) undoes: Option<VersionId>,
-}
-
-/// The content after a change.
-#[derive(Debug, Clone)]
-pub(crate) enum NewContent {
-    /// As before; the content of a deleted memory goes.
-    Kept,
-    /// Within the limit per memory. The client relies on it being stored as sent, unless the
-    /// proposal has the edit that made it.
-    New(Content),
-    /// The content of an earlier version.
-    Restored(StoredContent, Arc<str>),
-}
-
-impl NewContent {
-    /// `None`: the change brings no content.
-    pub(crate) fn text(&self) -> Option<&str> {
-        match self {
-            Self::New(content) => Some(content.as_str()),
-            Self::Restored(_, text) => Some(text),
-            Self::Kept => None,
-        }
-    }
-}
-
 impl Decision {
     pub(crate) fn change(store: Option<StoreState>, change: ProposedChange) -> Self {
         Self::Commit(Proposal::of(store, change))
@@ -201,42 +165,6 @@ impl Decision {
 impl Proposal {
     pub(crate) fn of(store: Option<StoreState>, change: ProposedChange) -> Self {
         Self { store, changes: vec![change], ..Self::default() }
-    }
-}
-
-impl ProposedChange {
-    /// Stores a file with this path and content.
-    pub(crate) fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
-        Self { from, path: Some(path), content, expiry: ExpiryChange::default(), undoes: None }
-    }
-
-    pub(crate) fn rename(before: Head, path: MemoryPath) -> Self {
-        Self::store(Origin::Live(before), path, NewContent::Kept)
-    }
-
-    pub(crate) fn delete(before: Head) -> Self {
-        let (path, content, expiry) = (None, NewContent::Kept, ExpiryChange::default());
-        Self { from: Origin::Live(before), path, content, expiry, undoes: None }
-    }
-
-    /// The live memory before the change.
-    pub(crate) const fn head(&self) -> Option<&Head> {
-        self.from.head()
-    }
-
-    /// The memory, if its path and content stay unchanged.
-    fn same(&self) -> Option<&Head> {
-        let NewContent::New(content) = &self.content else {
-            return None;
-        };
-        let is_same =
-            |head: &&Head| self.path.as_ref() == Some(&head.path) && content.hash() == head.content.sha256;
-        self.head().filter(is_same)
-    }
-
-    /// Whether the change brings the content of an earlier version.
-    const fn restores(&self) -> bool {
-        matches!(self.content, NewContent::Restored(..))
     }
 }
 

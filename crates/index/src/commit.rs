@@ -5,6 +5,7 @@
 mod document;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use keepsake_core::path::is_visible;
@@ -15,7 +16,9 @@ use keepsake_core::{
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::model::{Expiry, ExpiryChange, Head, HeadChange, Idempotency, MemoryTarget, Operation};
+use crate::model::{
+    Expiry, ExpiryChange, Head, Idempotency, MemoryTarget, Operation, SearchRow, StoredContent,
+};
 use crate::numbers::signed;
 
 pub(crate) use document::directory_of;
@@ -100,11 +103,33 @@ pub struct CommitChange {
     pub memory_id: MemoryId,
     /// The version that the change creates.
     pub version_id: VersionId,
+    pub wanted: ProposedChange,
+    /// The search terms of the content that the change brings.
+    pub search: Option<SearchRow>,
+}
+
+/// A change of one memory; a commit adds ids.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProposedChange {
     pub from: Origin,
+    /// The path after the change; `None`: the change deletes the memory.
+    pub path: Option<MemoryPath>,
+    pub content: NewContent,
+    pub expiry: ExpiryChange,
     /// The oldest version that the change takes back.
     pub undoes: Option<VersionId>,
-    /// `None`: the memory is deleted.
-    pub after: Option<HeadChange>,
+}
+
+/// The content after a change.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NewContent {
+    /// As before; the content of a deleted memory goes.
+    Kept,
+    /// Within the limit per memory; its blob gets the id of the change's own version. The client
+    /// relies on it being stored as sent, unless an edit made it.
+    New(Content),
+    /// The content of an earlier version.
+    Restored(StoredContent, Arc<str>),
 }
 
 /// The memory before a change.
@@ -134,6 +159,53 @@ impl From<MemoryTarget> for Origin {
             MemoryTarget::Live(memory) => Self::Live(memory.head),
             MemoryTarget::Deleted { memory_id, version_id, .. } => Self::Deleted(memory_id, version_id),
         }
+    }
+}
+
+impl NewContent {
+    /// `None`: the change brings no content.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Self::New(content) => Some(content.as_str()),
+            Self::Restored(_, text) => Some(text),
+            Self::Kept => None,
+        }
+    }
+}
+
+impl ProposedChange {
+    /// Stores a file with this path and content.
+    pub fn store(from: Origin, path: MemoryPath, content: NewContent) -> Self {
+        Self { from, path: Some(path), content, expiry: ExpiryChange::default(), undoes: None }
+    }
+
+    pub fn rename(before: Head, path: MemoryPath) -> Self {
+        Self::store(Origin::Live(before), path, NewContent::Kept)
+    }
+
+    pub fn delete(before: Head) -> Self {
+        let (path, content, expiry) = (None, NewContent::Kept, ExpiryChange::default());
+        Self { from: Origin::Live(before), path, content, expiry, undoes: None }
+    }
+
+    /// The live memory before the change.
+    pub const fn head(&self) -> Option<&Head> {
+        self.from.head()
+    }
+
+    /// The memory, if its path and content stay unchanged.
+    pub fn same(&self) -> Option<&Head> {
+        let NewContent::New(content) = &self.content else {
+            return None;
+        };
+        let is_same =
+            |head: &&Head| self.path.as_ref() == Some(&head.path) && content.hash() == head.content.sha256;
+        self.head().filter(is_same)
+    }
+
+    /// Whether the change brings the content of an earlier version.
+    pub const fn restores(&self) -> bool {
+        matches!(self.content, NewContent::Restored(..))
     }
 }
 
@@ -169,7 +241,7 @@ impl Commit {
 
     /// Whether the commit does more than delete memories.
     pub(crate) fn adds(&self) -> bool {
-        !self.kept.is_empty() || self.changes.iter().any(|change| change.after.is_some())
+        !self.kept.is_empty() || self.changes.iter().any(|change| change.wanted.path.is_some())
     }
 
     /// Bytes of new contents and search terms.
@@ -184,15 +256,15 @@ impl Commit {
     /// A new content that the index stores, and the search terms.
     fn parts_of<'a>(&self, change: &'a CommitChange) -> [Option<&'a [u8]>; 2] {
         let content = change.new_content().filter(|_| self.has_content_in_index);
-        let terms = change.after.as_ref().and_then(|after| after.search.as_ref());
-        [content.map(|content| content.as_str().as_bytes()), terms.map(|row| row.terms.as_slice())]
+        let terms = change.search.as_ref().map(|row| row.terms.as_slice());
+        [content.map(|content| content.as_str().as_bytes()), terms]
     }
 }
 
 impl CommitChange {
     /// The operation that the version stores; `Created` also for a restored memory.
     pub const fn operation(&self) -> Operation {
-        match (&self.from, &self.after) {
+        match (&self.wanted.from, &self.wanted.path) {
             (Origin::New | Origin::Deleted(..), _) => Operation::Created,
             (Origin::Live(_), Some(_)) => Operation::Modified,
             (Origin::Live(_), None) => Operation::Deleted,
@@ -201,35 +273,45 @@ impl CommitChange {
 
     /// The memory's version before the change; `None`: the memory is new.
     pub const fn expected_version(&self) -> Option<VersionId> {
-        match &self.from {
+        match &self.wanted.from {
             Origin::New => None,
             Origin::Live(head) => Some(head.version_id),
             Origin::Deleted(_, version_id) => Some(*version_id),
         }
     }
 
+    /// The path and the content after the change; `None`: the memory is deleted.
+    pub fn after(&self) -> Option<(&MemoryPath, StoredContent)> {
+        let content = match &self.wanted.content {
+            NewContent::New(new) => {
+                let (size_bytes, sha256) = (new.size_bytes(), new.hash());
+                Some(StoredContent { blob_id: self.version_id, size_bytes, sha256 })
+            }
+            NewContent::Restored(stored, _) => Some(*stored),
+            NewContent::Kept => self.wanted.head().map(|head| head.content),
+        };
+        self.wanted.path.as_ref().zip(content)
+    }
+
     /// The memory after the change, which has the sequence number `seq`; `None`: it is
     /// deleted.
     pub fn head(&self, seq: i64) -> Option<Head> {
-        self.after.as_ref().map(|after| Head {
-            memory_id: self.memory_id,
-            path: after.path.clone(),
-            version_id: self.version_id,
-            seq,
-            content: after.content,
-            claim: None,
-        })
+        let (path, content) = self.after()?;
+        let (memory_id, version_id) = (self.memory_id, self.version_id);
+        Some(Head { memory_id, path: path.clone(), version_id, seq, content, claim: None })
     }
 
     /// The memory's path after the change; for a deletion, its last path.
     pub fn path(&self) -> Option<&MemoryPath> {
-        let after = self.after.as_ref().map(|after| &after.path);
-        after.or_else(|| self.from.head().map(|before| &before.path))
+        self.wanted.path.as_ref().or_else(|| self.wanted.head().map(|before| &before.path))
     }
 
     /// The content that the change brings.
-    pub fn new_content(&self) -> Option<&Content> {
-        self.after.as_ref()?.new.as_ref()
+    pub const fn new_content(&self) -> Option<&Content> {
+        match &self.wanted.content {
+            NewContent::New(content) => Some(content),
+            NewContent::Restored(..) | NewContent::Kept => None,
+        }
     }
 }
 
@@ -317,17 +399,17 @@ impl CommitPlan {
         let mut plan = Self::default();
         let mut ancestors = std::collections::BTreeSet::new();
         for change in changes {
-            if let Some(before) = change.from.head() {
+            if let Some(before) = change.wanted.head() {
                 plan.shift(&before.path, -1, -signed(before.content.size_bytes));
             }
-            if let Some(after) = &change.after {
-                plan.shift(&after.path, 1, signed(after.content.size_bytes));
-                if after.content.blob_id == change.version_id {
-                    plan.version_bytes += signed(after.content.size_bytes);
+            if let Some((path, content)) = change.after() {
+                plan.shift(path, 1, signed(content.size_bytes));
+                if content.blob_id == change.version_id {
+                    plan.version_bytes += signed(content.size_bytes);
                 }
             }
-            let moved_from = change.from.head().map(|before| &before.path);
-            let moved_to = change.after.as_ref().map(|after| &after.path);
+            let moved_from = change.wanted.head().map(|before| &before.path);
+            let moved_to = change.wanted.path.as_ref();
             if moved_from == moved_to {
                 continue;
             }
@@ -355,8 +437,8 @@ impl CommitPlan {
         let left: BTreeMap<&str, MemoryId> = changes
             .iter()
             .filter_map(|change| {
-                let before = change.from.head()?;
-                let stays = change.after.as_ref().is_some_and(|after| after.path == before.path);
+                let before = change.wanted.head()?;
+                let stays = change.wanted.path.as_ref() == Some(&before.path);
                 (!stays).then_some((before.path.as_str(), before.memory_id))
             })
             .collect();

@@ -1,9 +1,9 @@
 //! Content that is in the database instead of an object store.
 //!
-//! A commit inserts the content ([`HeadChange::new`]). The transaction that queues
+//! A commit inserts the content ([`NewContent::New`]). The transaction that queues
 //! its blob for deletion deletes it.
 //!
-//! [`HeadChange::new`]: crate::HeadChange::new
+//! [`NewContent::New`]: crate::NewContent::New
 
 use keepsake_core::{BlobKey, StoreId, TenantId};
 

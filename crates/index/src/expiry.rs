@@ -11,7 +11,7 @@ use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
 use uuid::Uuid;
 
 use crate::IndexError;
-use crate::commit::{Commit, CommitChange, CommitOutcome, Origin};
+use crate::commit::{Commit, CommitChange, CommitOutcome, ProposedChange};
 use crate::database::{Database, FromRow, Role, Row, Tx, commit_changes, from_row};
 use crate::memories::find_all;
 use crate::model::{Expiry, FoundMemory, Memory, MemoryTarget};
@@ -197,9 +197,8 @@ impl Expiration {
             Some(CommitChange {
                 memory_id: head.memory_id,
                 version_id: self.memories.iter().copied().find_map(version_of)?,
-                from: Origin::Live(head),
-                undoes: None,
-                after: None,
+                wanted: ProposedChange::delete(head),
+                search: None,
             })
         });
         Commit::of(self.store_id, self.now, self.replica, changes.collect())

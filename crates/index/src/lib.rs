@@ -61,7 +61,8 @@ pub use access_times::AccessTimes;
 pub use audit::AuditLog;
 pub use changes::{ChangePage, Changes, SessionHead, StoreHead};
 pub use commit::{
-    CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, Origin, PathGuard,
+    CLOCK_AHEAD_AT_MOST, Commit, CommitChange, CommitOutcome, Guard, KeptMemory, NewContent, Origin,
+    PathGuard, ProposedChange,
 };
 pub use contents::Contents;
 pub use credentials::Credentials;

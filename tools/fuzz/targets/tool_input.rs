@@ -9,6 +9,7 @@
 
 use std::collections::BTreeMap;
 
+use keepsake_core::content::first_line;
 use keepsake_core::tool::agent::{AgentCall, AgentTool, Replacement, apply_edits, read};
 use keepsake_core::tool::{
     Command, Edit, ToolError, ToolInput, ToolPath, ToolRoot, append, insert, line_end, str_replace,
@@ -43,7 +44,7 @@ impl Store {
 
     fn write(&mut self, path: &MemoryPath, text: String) {
         if let Ok(content) = Content::new(text, LIMIT_BYTES) {
-            assert!(content.first_line().chars().count() <= 120);
+            assert!(first_line(content.as_str()).chars().count() <= 120);
             self.0.insert(path.clone(), content.as_str().to_owned());
         }
     }

@@ -176,7 +176,7 @@ impl WrittenChanges {
         (change, seq): (&CommitChange, i64),
         before: Option<&MemoryTarget>,
     ) -> Option<Memory> {
-        let (after, head) = (change.after.as_ref()?, change.head(seq)?);
-        Some(after.expiry.applied_to(memory_since(before, head, self.at)))
+        let memory = memory_since(before, change.head(seq)?, self.at);
+        Some(change.wanted.expiry.applied_to(memory))
     }
 }

@@ -14,7 +14,9 @@ use std::sync::Arc;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{ObjectKind, Refused, StoreId};
-use keepsake_index::{ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget, PathGuard};
+use keepsake_index::{
+    ExpiryChange, FoundMemories, FoundMemory, KeptMemory, MemoryTarget, PathGuard, ProposedChange,
+};
 use parking_lot::Mutex;
 
 use super::Memories;
@@ -22,7 +24,7 @@ use super::decisions::{Creation, Update};
 use super::receipt::{SentFields, conceal_refusal};
 use super::requests::OnExistingMemory;
 use crate::store_tests::StoreTests;
-use crate::write::{Admission, Change, Decision, Proposal, ProposedChange, Write};
+use crate::write::{Admission, Change, Decision, Proposal, Write};
 use crate::{EngineError, Principal};
 
 use over_limit::over_limit;

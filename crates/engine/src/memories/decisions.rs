@@ -7,13 +7,13 @@ use keepsake_core::{
 };
 use keepsake_index::{
     Depth, Expiry, ExpiryChange, FoundMemory, Head, Lookup, Memory, MemoryItem, MemoryListing, MemoryTarget,
-    Origin, StoreState, Target,
+    NewContent, Origin, ProposedChange, StoreState, Target,
 };
 
 use super::Precondition;
 use super::requests::{OnExistingMemory, check_expiry};
 use crate::EngineError;
-use crate::write::{Change, Decision, NewContent, Proposal, ProposedChange, VersionRead, Write};
+use crate::write::{Change, Decision, Proposal, VersionRead, Write};
 
 /// Creates a memory, or replaces the content of the memory at the path.
 pub(super) struct Creation {

@@ -6,15 +6,13 @@ use keepsake_core::sensitive::FindingList;
 use keepsake_core::tool::agent::WrittenVersion;
 use keepsake_core::tool::{Edit, ToolError, ToolPath};
 use keepsake_core::{Content, ContentError, ContentHash, MemoryPath, Refused, StoreId};
-use keepsake_index::{CommitChange, Guard, Head, Origin, Target};
+use keepsake_index::{CommitChange, Guard, Head, NewContent, Origin, ProposedChange, Target};
 use keepsake_telemetry::Conflict;
 
 use super::{Stop, ToolAnswer, ToolCall, ToolCommand, of_read, replay};
 use crate::error::Rejection;
 use crate::shared::Shared;
-use crate::write::{
-    Change, Decision, NewContent, Obstacle, PathRead, Proposal, ProposedChange, Write, WriteResult,
-};
+use crate::write::{Change, Decision, Obstacle, PathRead, Proposal, Write, WriteResult};
 use crate::{EngineError, IdempotentCalls, Mounts, Principal};
 
 /// Makes a change, to its end even when this future is dropped.
@@ -101,8 +99,8 @@ fn rejection_of(error: &ToolError) -> Option<Rejection> {
 fn made_by(change: &CommitChange) -> WrittenVersion {
     WrittenVersion {
         memory_id: change.memory_id,
-        content: change.after.as_ref().map(|after| (after.content.sha256, after.content.size_bytes)),
-        is_new: change.from.head().is_none(),
+        content: change.after().map(|(_, content)| (content.sha256, content.size_bytes)),
+        is_new: change.wanted.head().is_none(),
     }
 }
 

@@ -7,8 +7,8 @@ use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_core::{MemoryId, ObjectKind, Refused};
 use keepsake_index::{
-    MAX_READ_VERSIONS, MAX_SELECTED, Origin, PointError, UndoRead, UndoReadError, UndoSelection, UndoSource,
-    Version,
+    MAX_READ_VERSIONS, MAX_SELECTED, NewContent, Origin, PointError, ProposedChange, UndoRead, UndoReadError,
+    UndoSelection, UndoSource, Version,
 };
 use parking_lot::Mutex;
 
@@ -19,9 +19,7 @@ use crate::EngineError;
 use crate::content::ContentLoss;
 use crate::past::refusal;
 use crate::store_tests::{StoreTests, StoredTests};
-use crate::write::{
-    Admission, Change, Decision, NewContent, Proposal, ProposedChange, Write, refused_contents,
-};
+use crate::write::{Admission, Change, Decision, Proposal, Write, refused_contents};
 
 /// Contents that are read concurrently.
 const READS_AT_ONCE: usize = 10;

@@ -20,17 +20,15 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::stream::{self, StreamExt, TryStreamExt};
 use keepsake_blobs::BlobError;
-use keepsake_core::content::first_line;
-use keepsake_core::{BlobKey, Content, MemoryId, MemoryPath, ObjectKind, Refused, VersionId};
+use keepsake_core::{BlobKey, Content, MemoryId, ObjectKind, Refused, VersionId};
 use keepsake_index::{
-    ChangeError, Commit, CommitChange, CommitOutcome, HeadChange, IndexError, Origin, SearchRow,
-    StoredContent,
+    ChangeError, Commit, CommitChange, CommitOutcome, IndexError, Origin, ProposedChange, SearchRow,
 };
 use keepsake_telemetry::Retried;
 
 use super::{
-    Admission, Attempt, Change, Decision, MAX_ATTEMPTS, Miss, NewContent, Proposal, ProposedChange, Write,
-    WriteResult, WrittenChanges, search_rows, settings,
+    Admission, Attempt, Change, Decision, MAX_ATTEMPTS, Miss, Proposal, Write, WriteResult, WrittenChanges,
+    search_rows, settings,
 };
 use crate::EngineError;
 use crate::context::Context;
@@ -90,7 +88,7 @@ impl Write<'_> {
                     self.note_commit(commit.changes.len());
                     for change in &commit.changes {
                         if let Some((key, content)) = self.blob_of(change) {
-                            let before = change.from.head().map(|before| before.content.blob_id);
+                            let before = change.wanted.head().map(|before| before.content.blob_id);
                             self.writer.contents.replace(key, purge_epoch, content, before).await;
                         }
                     }
@@ -195,11 +193,11 @@ impl Write<'_> {
     /// Gives a commit the changes of a proposal, with new ids.
     fn prepare_all(&self, commit: &mut Commit, proposal: &Proposal) {
         let changes = proposal.changes.iter().zip(&proposal.rows);
-        commit.changes = changes.map(|(wanted, row)| self.prepare(wanted, row.as_ref())).collect();
+        commit.changes = changes.map(|(wanted, row)| self.prepare(wanted.clone(), row.clone())).collect();
     }
 
-    /// `row` contains the search terms of the change's content.
-    pub(super) fn prepare(&self, wanted: &ProposedChange, row: Option<&SearchRow>) -> CommitChange {
+    /// `search` contains the search terms of the change's content.
+    pub(super) fn prepare(&self, mut wanted: ProposedChange, search: Option<SearchRow>) -> CommitChange {
         let context = self.context();
         let version_id = VersionId::from_uuid(context.new_uuid());
         let memory_id = match &wanted.from {
@@ -207,25 +205,10 @@ impl Write<'_> {
             Origin::Live(head) => head.memory_id,
             Origin::Deleted(memory_id, _) => *memory_id,
         };
-        let (stored, first_line, new) = match &wanted.content {
-            NewContent::New(new) => {
-                let stored =
-                    StoredContent { blob_id: version_id, size_bytes: new.size_bytes(), sha256: new.hash() };
-                (Some(stored), Some(new.first_line()), Some(new))
-            }
-            NewContent::Restored(stored, text) => (Some(*stored), Some(first_line(text)), None),
-            NewContent::Kept => (wanted.head().map(|head| head.content), None, None),
-        };
-        let after = |(path, content): (&MemoryPath, StoredContent)| HeadChange {
-            path: path.clone(),
-            content,
-            new: new.cloned(),
-            first_line,
-            expiry: settings::expiry_of(path, wanted.expiry),
-            search: row.cloned(),
-        };
-        let (from, after) = (wanted.from.clone(), wanted.path.as_ref().zip(stored).map(after));
-        CommitChange { memory_id, version_id, from, undoes: wanted.undoes, after }
+        if let Some(path) = &wanted.path {
+            wanted.expiry = settings::expiry_of(path, wanted.expiry);
+        }
+        CommitChange { memory_id, version_id, wanted, search }
     }
 
     fn count_miss(&self, miss: &Miss) {

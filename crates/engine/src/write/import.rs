@@ -9,11 +9,11 @@ use std::collections::{HashMap, HashSet};
 use keepsake_core::{Actor, Content, MemoryId, MemoryPath, Refused, Timestamp};
 use keepsake_index::{
     AuditedAction, ChangeError, Commit, CommitChange, CommitOutcome, ExpiryChange, FoundMemories,
-    HistoryPart, ImportOutcome, IndexError, Origin, SearchRow,
+    HistoryPart, ImportOutcome, IndexError, NewContent, Origin, ProposedChange, SearchRow,
 };
 
 use super::commit::{MAX_COMMITS, MAX_GRANTS};
-use super::{NewContent, Proposal, ProposedChange, Write, search_rows};
+use super::{Proposal, Write, search_rows};
 use crate::EngineError;
 
 #[derive(Debug, Clone)]
@@ -79,7 +79,7 @@ impl Write<'_> {
             let mut changes = Vec::with_capacity(part.versions.len());
             for (place, version) in part.versions.iter().enumerate() {
                 let seq = part.position + 1 + i64::try_from(place).unwrap_or(i64::MAX);
-                match self.prepare_past(&mut memories, version, seq, rows[place].as_ref()) {
+                match self.prepare_past(&mut memories, version, seq, rows[place].clone()) {
                     Some(change) => changes.push(change),
                     None => return Ok(Err(ImportRefusal::DeletesNothing(place))),
                 }
@@ -144,7 +144,7 @@ impl Write<'_> {
         memories: &mut Memories,
         version: &PastVersion,
         seq: i64,
-        row: Option<&SearchRow>,
+        row: Option<SearchRow>,
     ) -> Option<CommitChange> {
         let memory_id = version.memory_id;
         let from = memories.remove(&memory_id).unwrap_or(Origin::New);
@@ -156,7 +156,7 @@ impl Write<'_> {
         if version.state.as_ref().is_some_and(|(_, content)| kept == Some(content.hash())) {
             wanted.content = NewContent::Kept;
         }
-        let mut change = self.prepare(&wanted, row);
+        let mut change = self.prepare(wanted, row);
         // A new memory has the same id in every part of the history.
         change.memory_id = memory_id;
         let deleted = Origin::Deleted(memory_id, change.version_id);
@@ -202,8 +202,7 @@ struct CreatedPaths {
 impl CreatedPaths {
     /// Returns whether all changes are creations at paths that do not exclude each other.
     fn add(&mut self, change: &CommitChange) -> bool {
-        let path = change.after.as_ref().map(|after| &after.path);
-        let Some(path) = path.filter(|_| change.expected_version().is_none()) else {
+        let Some(path) = change.wanted.path.as_ref().filter(|_| change.expected_version().is_none()) else {
             self.has_others = true;
             return false;
         };

@@ -7,9 +7,9 @@
 
 use keepsake_core::sensitive::{Finding, RedactedText};
 use keepsake_core::{Content, ObjectKind, Refused, SensitiveDataPolicy};
-use keepsake_index::{Head, StoreState};
+use keepsake_index::{Head, NewContent, ProposedChange, StoreState};
 
-use super::{NewContent, Proposal, ProposedChange, Write};
+use super::{Proposal, Write};
 use crate::EngineError;
 
 enum Verdict {

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use keepsake_core::TenantId;
-use keepsake_index::SearchRow;
+use keepsake_index::{NewContent, SearchRow};
 use keepsake_search::{ANALYSER, TermRow};
 
-use super::NewContent;
 use crate::EngineError;
 use crate::compute::{Computations, off_the_runtime};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use keepsake_core::path::TESTS_PATH;
 use keepsake_core::{MemoryPath, Refused, TestFileError};
-use keepsake_index::{ExpiryChange, Scope, StoreState};
+use keepsake_index::{ExpiryChange, ProposedChange, Scope, StoreState};
 
-use super::{Decision, ProposedChange, Write};
+use super::{Decision, Write};
 use crate::EngineError;
 use crate::test_file::parse_tests;
 
@@ -20,7 +20,7 @@ impl Write<'_> {
             return None;
         }
         let setting = match decision {
-            Decision::Commit(proposal) => proposal.changes.iter().find_map(ProposedChange::setting),
+            Decision::Commit(proposal) => proposal.changes.iter().find_map(setting_of),
             Decision::Pin(memory, ..) => Some(&memory.head.path).filter(|path| path.is_setting()),
             Decision::Nothing | Decision::ReadAgain => None,
         };
@@ -56,12 +56,10 @@ impl Write<'_> {
     }
 }
 
-impl ProposedChange {
-    /// The setting that the change touches.
-    fn setting(&self) -> Option<&MemoryPath> {
-        let before = self.head().map(|head| &head.path);
-        before.into_iter().chain(&self.path).find(|path| path.is_setting())
-    }
+/// The setting that a change touches.
+fn setting_of(change: &ProposedChange) -> Option<&MemoryPath> {
+    let before = change.head().map(|head| &head.path);
+    before.into_iter().chain(&change.path).find(|path| path.is_setting())
 }
 
 /// A setting never expires.

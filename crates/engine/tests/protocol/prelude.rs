@@ -24,8 +24,8 @@ pub(crate) use keepsake_engine::{
 };
 pub(crate) use keepsake_index::{
     Access, AuditFilter, AuditedAction, Auditor, Commit, CommitChange, CommitOutcome, DeletionReason,
-    DeletionState, Erasure, ErasureState, EventFilter, ExpiryChange, FORK_HELD_FOR, FlushedBatch, ForkCounts,
-    HeadChange, Index, LIVES_FOR, MemoryTarget, Moment, Operation, Origin, PointError, ReadSpan,
+    DeletionState, Erasure, ErasureState, EventFilter, FORK_HELD_FOR, FlushedBatch, ForkCounts, Index,
+    LIVES_FOR, MemoryTarget, Moment, NewContent, Operation, Origin, PointError, ProposedChange, ReadSpan,
     ReadVersions, RecordedReads, Scope, SessionEvent, SqliteIndex, StoreOrigin, StoreOriginStatus,
     StoredContent, TenantChange, TenantDeletion, VersionCounts, VersionReader,
 };

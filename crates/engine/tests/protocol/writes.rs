@@ -103,25 +103,12 @@ pub(crate) async fn move_head(setup: &TestEngine) {
     let before = setup.head("/a.txt").await.expect("the memory is there");
     let content = Content::new(format!("moved after {}\n", before.seq), 1_000).unwrap();
     let version_id = VersionId::from_uuid(Uuid::from_u128(before.version_id.uuid().as_u128() + 1));
-    let after = HeadChange {
-        path: before.path.clone(),
-        content: StoredContent {
-            blob_id: version_id,
-            size_bytes: content.size_bytes(),
-            sha256: content.hash(),
-        },
-        new: None,
-        first_line: Some(content.first_line()),
-        expiry: ExpiryChange::default(),
-        search: None,
-    };
-    let change = CommitChange {
-        memory_id: before.memory_id,
-        version_id,
-        from: Origin::Live(before),
-        undoes: None,
-        after: Some(after),
-    };
+    let (size_bytes, sha256) = (content.size_bytes(), content.hash());
+    let stored = StoredContent { blob_id: version_id, size_bytes, sha256 };
+    let (memory_id, path) = (before.memory_id, before.path.clone());
+    let new = NewContent::Restored(stored, content.as_str().into());
+    let wanted = ProposedChange::store(Origin::Live(before), path, new);
+    let change = CommitChange { memory_id, version_id, wanted, search: None };
     let commit = Commit::of(store_id, Timestamp::from_micros(0), Uuid::nil(), vec![change]);
     let outcome = setup.index.memories.commit(tenant_id, &commit).await.unwrap();
     assert!(matches!(outcome, CommitOutcome::Committed { .. }), "{outcome:?}");

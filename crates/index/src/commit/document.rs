@@ -4,6 +4,7 @@
 //! Ids and hashes are hexadecimal. A value that is absent is left out, which makes the document
 //! quicker to write and to read.
 
+use keepsake_core::content::first_line;
 use keepsake_core::{Actor, DirPath, SensitiveDataPolicy};
 use serde_json::{Value, json};
 
@@ -86,9 +87,8 @@ fn replaced_of((directory, files): &(DirPath, u64)) -> Value {
 /// `end`: where the parts of the previous changes end, and afterwards those of this change.
 fn change_of(change: &CommitChange, parts: [Option<&[u8]>; 2], end: &mut usize) -> Option<Value> {
     let path = change.path()?;
-    let after = change.after.as_ref();
-    let stored = after.map(|after| after.content);
-    let terms = after.and_then(|after| after.search.as_ref());
+    let (wanted, terms) = (&change.wanted, change.search.as_ref());
+    let stored = change.after().map(|(_, content)| content);
     // The first byte is number 1.
     let [content, terms_at] = parts.map(|part| {
         let (from, count) = (*end + 1, part?.len());
@@ -100,10 +100,10 @@ fn change_of(change: &CommitChange, parts: [Option<&[u8]>; 2], end: &mut usize) 
         "memory": hex(change.memory_id.uuid()),
         // The version that was read, which deleted the memory if the change revives it.
         "expect": change.expected_version().map(|version_id| hex(version_id.uuid())),
-        "revives": matches!(change.from, Origin::Deleted(..)),
-        "undoes": change.undoes.map(|version_id| hex(version_id.uuid())),
+        "revives": matches!(wanted.from, Origin::Deleted(..)),
+        "undoes": wanted.undoes.map(|version_id| hex(version_id.uuid())),
         // Whether the memory is live before and after the change, at the same path.
-        "stays": after.zip(change.from.head()).is_some_and(|(after, before)| after.path == before.path),
+        "stays": wanted.head().is_some_and(|before| wanted.path.as_ref() == Some(&before.path)),
         "version": hex(change.version_id.uuid()),
         "path": path.as_str(),
         "parent": path.parent().as_str(),
@@ -111,10 +111,10 @@ fn change_of(change: &CommitChange, parts: [Option<&[u8]>; 2], end: &mut usize) 
         "blob": stored.map(|stored| hex(stored.blob_id.uuid())),
         "size": stored.map(|stored| stored.size_bytes),
         "sha256": stored.map(|stored| stored.sha256.to_string()),
-        "first_line": after.and_then(|after| after.first_line.as_deref()),
-        "pinned": after.and_then(|after| after.expiry.is_pinned),
+        "first_line": wanted.content.text().map(first_line),
+        "pinned": wanted.expiry.is_pinned,
         // 0: the expiry time is removed.
-        "expires": after.and_then(|after| after.expiry.stored_time()),
+        "expires": wanted.expiry.stored_time(),
         "content_from": content.map(|(from, _)| from),
         "content_for": content.map(|(_, count)| count),
         "analyser": terms.map(|row| row.analyser),

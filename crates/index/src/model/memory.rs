@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use keepsake_core::tool::DirectoryEntry;
-use keepsake_core::{Content, DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
+use keepsake_core::{DirPath, MemoryId, MemoryPath, Timestamp, VersionId};
 use uuid::Uuid;
 
 use super::store::{Expiry, StoreState};
@@ -26,21 +26,6 @@ pub struct Head {
     pub content: StoredContent,
     /// The claim of a replica that wants to edit the memory next.
     pub claim: Option<Claim>,
-}
-
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HeadChange {
-    pub path: MemoryPath,
-    /// Its blob has the id of the change's own version, or is the previous blob if the
-    /// content is unchanged.
-    pub content: StoredContent,
-    /// The content itself; `None` if it is unchanged.
-    pub new: Option<Content>,
-    /// `None` if the content is unchanged.
-    pub first_line: Option<String>,
-    pub expiry: ExpiryChange,
-    /// The content's search terms; `None` if the content is unchanged.
-    pub search: Option<SearchRow>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -296,10 +296,7 @@ impl ChangedPlaces {
         let store = StoreState { is_archived: false, purge_epoch };
         for change in &commit.changes {
             self.0.insert(Subject::Memory((key, change.memory_id)), None);
-            let paths = [
-                change.from.head().map(|before| &before.path),
-                change.after.as_ref().map(|after| &after.path),
-            ];
+            let paths = [change.wanted.head().map(|before| &before.path), change.wanted.path.as_ref()];
             for path in paths.into_iter().flatten() {
                 self.0.insert(at(Some(path.clone())), None);
                 let above = path.ancestors().map(|directory| (at(directory.as_file()), None));
@@ -308,10 +305,10 @@ impl ChangedPlaces {
         }
         let with_version = commit.changes.iter().filter(|change| change.path().is_some());
         for (change, seq) in with_version.zip(seq + 1..) {
-            let (Some(head), Origin::New | Origin::Live(_)) = (change.head(seq), &change.from) else {
+            let (Some(head), Origin::New | Origin::Live(_)) = (change.head(seq), &change.wanted.from) else {
                 continue;
             };
-            let before = change.from.head();
+            let before = change.wanted.head();
             let before = before.map(|before| (at(Some(before.path.clone())), before.version_id));
             let place = at(Some(head.path.clone()));
             self.0.insert(place, Some(NewHead { head, store, before, replica: commit.replica }));

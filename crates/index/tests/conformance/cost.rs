@@ -153,8 +153,9 @@ impl Watched {
         self.watch("edit a memory", 100, place.change(vec![edited(&head, 1)])).await;
         let delete = deleted(&place.memory(&at).await);
         self.watch("delete a memory", 100, place.change(vec![delete.clone()])).await;
-        let (memory_id, from) = (head.memory_id, Origin::Deleted(head.memory_id, delete.version_id));
-        let back = CommitChange { memory_id, from, ..created(&at, 1) };
+        let mut back = created(&at, 1);
+        back.memory_id = head.memory_id;
+        back.wanted.from = Origin::Deleted(head.memory_id, delete.version_id);
         self.watch("bring a memory back", 100, place.change(vec![back])).await;
         let (redactions, audited) = (&place.index.redactions, audited_by(Auditor::Job, NOW));
         let redacted = redactions.redact(place.tenant_id, place.store_id, head.version_id, &audited);

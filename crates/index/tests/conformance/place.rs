@@ -4,7 +4,7 @@ use keepsake_core::limits::LimitOverrides;
 use keepsake_core::schemas::TenantType;
 use keepsake_core::{Actor, ApiKeyId, ContentHash, DirPath, MemoryPath};
 use keepsake_index::{
-    AuditedAction, BlobDeletions, Directory, HeadChange, KeptMemory, MemoryPage, PinOutcome, SqliteIndex,
+    AuditedAction, BlobDeletions, Directory, KeptMemory, MemoryPage, PinOutcome, ProposedChange, SqliteIndex,
     Store, StoredContent, Tenant,
 };
 use tempfile::TempDir;
@@ -59,36 +59,25 @@ pub(crate) fn actor() -> Actor {
 pub(crate) fn created(at: &str, size_bytes: u64) -> CommitChange {
     let (memory_id, version_id) = (MemoryId::from_uuid(next_uuid()), VersionId::from_uuid(next_uuid()));
     let sha256 = ContentHash::of(version_id.uuid().as_bytes());
-    let after = HeadChange {
-        path: path(at),
-        content: StoredContent { blob_id: version_id, size_bytes, sha256 },
-        new: None,
-        first_line: Some(format!("first line of {version_id}")),
-        expiry: ExpiryChange::default(),
-        search: None,
-    };
-    CommitChange { memory_id, version_id, from: Origin::New, undoes: None, after: Some(after) }
+    let stored = StoredContent { blob_id: version_id, size_bytes, sha256 };
+    let content = NewContent::Restored(stored, format!("first line of {version_id}").into());
+    let wanted = ProposedChange::store(Origin::New, path(at), content);
+    CommitChange { memory_id, version_id, wanted, search: None }
 }
 
 pub(crate) fn edited(before: &Head, size_bytes: u64) -> CommitChange {
-    let new = created(before.path.as_str(), size_bytes);
-    CommitChange { memory_id: before.memory_id, from: Origin::Live(before.clone()), ..new }
+    let mut edit = created(before.path.as_str(), size_bytes);
+    (edit.memory_id, edit.wanted.from) = (before.memory_id, Origin::Live(before.clone()));
+    edit
 }
 
 /// Another path for a memory that keeps its content.
 pub(crate) fn renamed(before: &Head, to: &str) -> CommitChange {
-    let edit = edited(before, before.content.size_bytes);
-    let after = edit.after.map(|after| HeadChange {
-        path: path(to),
-        content: before.content,
-        first_line: None,
-        ..after
-    });
-    CommitChange { after, ..edit }
+    CommitChange { wanted: ProposedChange::rename(before.clone(), path(to)), ..edited(before, 0) }
 }
 
 pub(crate) fn deleted(before: &Head) -> CommitChange {
-    CommitChange { after: None, ..edited(before, 0) }
+    CommitChange { wanted: ProposedChange::delete(before.clone()), ..edited(before, 0) }
 }
 
 /// The outcome of a commit in a store that has no period and of which nothing was ever purged.
@@ -218,7 +207,7 @@ impl Place {
 
     /// Makes a change; answers the memory after it.
     pub(crate) async fn changed(&self, change: CommitChange) -> Head {
-        let at = change.after.as_ref().unwrap().path.clone();
+        let at = change.wanted.path.clone().unwrap();
         self.change(vec![change]).await;
         self.memory(at.as_str()).await
     }

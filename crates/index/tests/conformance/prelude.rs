@@ -9,8 +9,8 @@ pub(crate) use keepsake_core::{BlobKey, MemoryId, StoreId, TenantId, Timestamp, 
 pub(crate) use keepsake_index::postgres::PostgresOptions;
 pub(crate) use keepsake_index::{
     Auditor, Commit, CommitChange, CommitOutcome, Depth, Expiry, ExpiryChange, Head, Index, IndexError,
-    LastUse, MemoryListing, MemoryTarget, Origin, PostgresIndex, StoreChange, Target, TenantStatus,
-    VersionBatch,
+    LastUse, MemoryListing, MemoryTarget, NewContent, Origin, PostgresIndex, StoreChange, Target,
+    TenantStatus, VersionBatch,
 };
 pub(crate) use sqlx::{AssertSqlSafe, Connection as _};
 pub(crate) use uuid::Uuid;

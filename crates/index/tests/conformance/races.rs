@@ -84,7 +84,7 @@ pub(crate) async fn late_terms_do_not_replace_newer_ones(place: Place) {
     let row = |terms: &str, analyser| SearchRow { analyser, length: 3, terms: terms.as_bytes().to_vec() };
     let head = place.create("/a", 5).await;
     let mut edit = edited(&head, 6);
-    edit.after.as_mut().unwrap().search = Some(row("new", ANALYSER));
+    edit.search = Some(row("new", ANALYSER));
     let current = place.changed(edit).await;
     let put = async |rows: &[_]| place.index.search.put(place.tenant_id, place.store_id, rows).await.unwrap();
     let edited_meanwhile = (head.memory_id, head.content.blob_id, row("old", ANALYSER));

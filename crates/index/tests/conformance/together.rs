@@ -73,7 +73,7 @@ pub(crate) async fn batched_commits_do_not_mix_or_affect_each_other(first: Place
         edits.push(edited(&place.changed(edited(&there, 2)).await, 3));
         // The id of a version that is there.
         impossible.version_id = there.version_id;
-        impossible.after.as_mut().unwrap().content.blob_id = there.version_id;
+        impossible.wanted.content = NewContent::Restored(there.content, "".into());
     }
     let of_each = |at: &str| places.each_ref().map(|place| (place, vec![created(at, 2)]));
     let calls: Vec<_> = (0..5)

@@ -1,8 +1,7 @@
 //! Selects the operations of a batch that a limit leaves out.
 
 use keepsake_core::{OverLimit, Quota};
-
-use crate::write::{NewContent, ProposedChange};
+use keepsake_index::{NewContent, ProposedChange};
 
 /// The amount that a change adds; negative if the change frees room.
 fn added(limit: Quota, change: &ProposedChange) -> i128 {

@@ -3,8 +3,8 @@
 use keepsake_core::{ContentHash, DirPath, MemoryId, StoreId, Timestamp};
 
 use super::*;
-use crate::commit::CommitChange;
-use crate::model::{Claim, Directory, Expiry, HeadChange, MemoryItem, MemoryTarget, StoredContent};
+use crate::commit::{CommitChange, NewContent, ProposedChange};
+use crate::model::{Claim, Directory, Expiry, MemoryItem, MemoryTarget, StoredContent};
 
 const STORE: StoreState = StoreState { is_archived: false, purge_epoch: 3 };
 /// The replica that commits.
@@ -52,10 +52,10 @@ fn look_up(known: &KnownAnswers, at: &HeadLookup, target: Target) {
 /// A commit that puts the memory of `before` to `path`, in version 2 of it.
 fn put(before: Option<Head>, path: &str) -> Changes {
     let Head { path, content, memory_id, version_id, .. } = head(path, 2, None);
-    let expiry = ExpiryChange::default();
-    let after = HeadChange { path, content, new: None, first_line: None, expiry, search: None };
-    let from = before.map_or(Origin::New, Origin::Live);
-    let change = CommitChange { memory_id, version_id, from, undoes: None, after: Some(after) };
+    let (from, content) =
+        (before.map_or(Origin::New, Origin::Live), NewContent::Restored(content, "".into()));
+    let wanted = ProposedChange::store(from, path, content);
+    let change = CommitChange { memory_id, version_id, wanted, search: None };
     let store_id = StoreId::from_uuid(Uuid::nil());
     let commit = Commit::of(store_id, Timestamp::from_micros(0), REPLICA, vec![change]);
     let mut changed = ChangedPlaces::default();
