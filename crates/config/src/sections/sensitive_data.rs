@@ -42,17 +42,8 @@ fn rules(value: &Value) -> Result<Vec<Value>, String> {
 }
 
 fn custom_rule(number: usize, rule: &Value) -> Result<CustomRule, String> {
-    #[derive(Deserialize)]
-    #[serde(deny_unknown_fields)]
-    struct Rule {
-        kind: String,
-        pattern: String,
-    }
     // The message leaves the error out: it may quote a value.
-    let Ok(Rule { kind, pattern }) = Rule::deserialize(rule.clone()) else {
-        return Err(format!(
-            "{FORM}: rule {number} must have a kind and a pattern, both text, and nothing else"
-        ));
-    };
-    Ok(CustomRule { kind, pattern })
+    CustomRule::deserialize(rule.clone()).map_err(|_| {
+        format!("{FORM}: rule {number} must have a kind and a pattern, both text, and nothing else")
+    })
 }

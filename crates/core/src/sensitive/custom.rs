@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use regex::{Regex, RegexBuilder};
+use serde::Deserialize;
 
 use super::{Candidate, Kind, MARKER_START, rules};
 
@@ -17,7 +18,8 @@ const KIND_LIMIT_BYTES: usize = 64;
 const MAX_MATCHES: usize = 1_000;
 
 /// A rule that an operator adds to the built-in rules.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct CustomRule {
     /// The kind of its findings, in `snake_case`.
     pub kind: String,
