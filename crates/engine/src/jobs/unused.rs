@@ -61,12 +61,11 @@ impl Job for ExpireUnused {
         };
         let failed_due = remove_all(&mut due, lease).await?;
         let flush = shared.context.index.unused.access_flush(now).await?;
+        let until = flush.through.map_or(now, |through| through.min(now));
         let mut unused = UnusedMemories {
             context: &shared.context,
             is_dry: lease.dry_run(),
-            until: flush.through.map_or(now, |through| through.min(now)),
-            period_of: PeriodOf::Store,
-            after: None,
+            wanted: IdleStores { period_of: PeriodOf::Store, after: None, until, limit: STORES },
             stores: 0,
             in_use: 0,
             memories: 0,
@@ -86,7 +85,7 @@ impl Job for ExpireUnused {
             expired: unused.memories + due.memories,
             "at_expiry_time": due.memories,
             "failed": failed + failed_due,
-            "reads_written_through": unused.until.to_rfc3339(),
+            "reads_written_through": until.to_rfc3339(),
             "is_stalled": flush.is_stalled,
         }))
     }
@@ -95,11 +94,9 @@ impl Job for ExpireUnused {
 struct UnusedMemories<'a> {
     context: &'a Context,
     is_dry: bool,
-    /// All reads up to this time are written.
-    until: Timestamp,
-    /// The stores that are read: first those with their own period, then those with their tenant's.
-    period_of: PeriodOf,
-    after: Option<(TenantId, StoreId)>,
+    /// The next page of stores: first those with their own period, then those with their tenant's.
+    /// All reads up to its time are written.
+    wanted: IdleStores,
     stores: u64,
     /// Number of stores that a session uses.
     in_use: u64,
@@ -126,12 +123,10 @@ impl Selection for UnusedMemories<'_> {
 
     async fn page(&mut self, _: u32) -> Result<Vec<StoreProgress>, EngineError> {
         loop {
-            let wanted =
-                IdleStores { period_of: self.period_of, after: self.after, until: self.until, limit: STORES };
-            let stores = self.context.index.unused.idle_stores(&wanted).await?;
+            let stores = self.context.index.unused.idle_stores(&self.wanted).await?;
             let last = stores.last();
-            self.after = last.map(|last| (last.tenant_id, last.store_id));
-            if self.after.is_some() || self.period_of == PeriodOf::Tenant {
+            self.wanted.after = last.map(|last| (last.tenant_id, last.store_id));
+            if self.wanted.after.is_some() || self.wanted.period_of == PeriodOf::Tenant {
                 let idle = stores.into_iter().map(|store| StoreProgress {
                     store,
                     idle_since: None,
@@ -140,7 +135,7 @@ impl Selection for UnusedMemories<'_> {
                 });
                 return Ok(idle.collect());
             }
-            self.period_of = PeriodOf::Tenant;
+            self.wanted.period_of = PeriodOf::Tenant;
         }
     }
 
@@ -174,12 +169,12 @@ impl UnusedMemories<'_> {
     /// The latest possible value of `idle_since`: the clocks of other replicas may be behind.
     /// `None`: no memory of the store can expire now.
     async fn begin(&mut self, store: IdleStore) -> Result<Option<Timestamp>, EngineError> {
-        if !store.may_have_expired(self.until) {
+        if !store.may_have_expired(self.wanted.until) {
             return Ok(None);
         }
         let unused = &self.context.index.unused;
         let used_at = unused.last_session_use(store.tenant_id, store.store_id).await?;
-        if used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.until) {
+        if used_at.is_some_and(|used_at| used_at.plus(SESSION_KEEPS_FOR) > self.wanted.until) {
             // The session may read its own copies of the memories, which is not
             // recorded.
             self.in_use += 1;
@@ -206,7 +201,7 @@ impl UnusedMemories<'_> {
         };
         idle.after = Some(last.memory_id);
         let (over, on): (Vec<_>, Vec<_>) =
-            lives.into_iter().partition(|life| life.is_over(store.expiry, self.until));
+            lives.into_iter().partition(|life| life.is_over(store.expiry, self.wanted.until));
         let alive_at = on.iter().map(Life::alive_at).min();
         let idle_since = alive_at.map_or(idle_since, |alive_at| alive_at.min(idle_since));
         idle.idle_since = Some(idle_since);
@@ -220,7 +215,7 @@ impl UnusedMemories<'_> {
             let now = self.context.now();
             return Ok(lives.iter().filter(|life| !life.is_due(now)).count() as u64);
         }
-        let cause = ExpirationCause::Unused { expiry: store.expiry, until: self.until };
+        let cause = ExpirationCause::Unused { expiry: store.expiry, until: self.wanted.until };
         let memory_ids = lives.iter().map(|life| life.memory_id);
         expire(self.context, (store.tenant_id, store.store_id), cause, memory_ids).await
     }
