@@ -286,9 +286,9 @@ async fn changed_last(
 /// The last changes in these stores, newest first.
 async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Result<LastChanges, Refusal> {
     let (mut found, mut before) = (Vec::new(), HashMap::new());
-    let changed = stores.get(..CHANGED_STORES).unwrap_or(stores);
-    let changes = try_join_all(changed.iter().map(|store| last_changes_of(caller, store.store_id))).await?;
-    for (store, (newest, before_moves)) in changed.iter().zip(changes) {
+    let stores = stores.get(..CHANGED_STORES).unwrap_or(stores);
+    let changes = try_join_all(stores.iter().map(|store| last_changes_of(caller, store.store_id))).await?;
+    for (store, (newest, before_moves)) in stores.iter().zip(changes) {
         before.extend(before_moves);
         found.extend(newest.into_iter().map(|shown| (store, shown)));
     }
