@@ -489,9 +489,10 @@ CREATE INDEX memory_read_age ON memory_read (tenant_id, last_read_at);
 ALTER TABLE memory_read ADD PRIMARY KEY
     (tenant_id, store_id, memory_id, version_id, session_id, actor_type, actor_id, surface);
 
--- How often versions of a store were shown and written on a day (days since 1970, UTC), and how
--- many changes were refused or came after another one, by surface; written late, together with the access times. The rows with the nil UUID as
--- `store_id` count the whole tenant, also what it did in stores that are gone.
+-- How often versions of a store were shown and written on a day (days since 1970, UTC), how many
+-- changes were refused or came after another one, and how many more memories there were afterwards
+-- (`growth`, which may be negative), by surface; written late, together with the access times. The rows
+-- with the nil UUID as `store_id` count the whole tenant, also what it did in stores that are gone.
 CREATE TABLE daily_use (
     tenant_id uuid NOT NULL,
     store_id uuid NOT NULL,
@@ -500,7 +501,8 @@ CREATE TABLE daily_use (
     reads bigint NOT NULL,
     writes bigint NOT NULL,
     refusals bigint NOT NULL,
-    conflicts bigint NOT NULL
+    conflicts bigint NOT NULL,
+    growth bigint NOT NULL
 ) WITH (fillfactor = 80);
 CREATE INDEX daily_use_day ON daily_use (day);
 ALTER TABLE daily_use ADD PRIMARY KEY (tenant_id, store_id, day, surface);

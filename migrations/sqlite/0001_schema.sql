@@ -404,6 +404,7 @@ CREATE TABLE daily_use (
     writes INTEGER NOT NULL,
     refusals INTEGER NOT NULL,
     conflicts INTEGER NOT NULL,
+    growth INTEGER NOT NULL,
     PRIMARY KEY (tenant_id, store_id, day, surface)
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX daily_use_day ON daily_use (day);

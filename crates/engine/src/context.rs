@@ -79,12 +79,11 @@ impl Context {
         }
     }
 
-    /// Notes a commit: its store is to be embedded, and its versions are counted if there are any to count.
-    pub(crate) fn note_commit(&self, principal: &Principal, store_id: StoreId, versions: usize) {
+    /// Notes a commit: its store is to be embedded, and its numbers are counted if there are any.
+    pub(crate) fn note_commit(&self, principal: &Principal, store_id: StoreId, numbers: UseNumbers) {
         let store = (principal.tenant_id, store_id);
         self.embedding_queue.push(store);
-        if versions > 0 {
-            let numbers = UseNumbers { writes: versions as u64, ..UseNumbers::default() };
+        if numbers != UseNumbers::default() {
             self.use_counts.note_changes(store, principal.surface, self.now(), numbers);
         }
     }

@@ -129,6 +129,9 @@ pub struct DailyUseReport {
     pub most_written: Vec<UseOfStore>,
     /// The stores with the most refusals and conflicts, at most ten.
     pub most_refused: Vec<UseOfStore>,
+    /// The stores with the largest growth, at most ten.
+    #[serde(skip)]
+    pub most_grown: Vec<UseOfStore>,
 }
 
 service!(pub Usage(shared) { stores: Stores = Stores::new(shared) });
@@ -280,7 +283,7 @@ impl Usage {
         let first_day = last_day - i64::try_from(days).unwrap_or_default() + 1;
         let (daily_use, tenant_id) = (&self.context.index.daily_use, principal.tenant_id);
         let max_stores = MAX_STORE_DAYS / days;
-        let (data, MostUsed { written, refused }) = tokio::try_join!(
+        let (data, MostUsed { written, refused, grown }) = tokio::try_join!(
             daily_use.since(tenant_id, only, first_day),
             daily_use.most_used(tenant_id, only, first_day, MAX_STORES, max_stores),
         )?;
@@ -296,6 +299,7 @@ impl Usage {
             data,
             most_written: written,
             most_refused: refused,
+            most_grown: grown,
         })
     }
 

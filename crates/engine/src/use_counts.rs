@@ -1,4 +1,4 @@
-//! Reads, writes and refused changes of each day and store since the last flush.
+//! Reads, writes, refused changes and growth of each day and store since the last flush.
 //!
 //! A read or a change costs two entries of a map, and no write. The number of entries is
 //! bounded, and divided among the tenants: what exceeds the bound is dropped.
@@ -44,7 +44,7 @@ impl UseCounts {
         self.note(tenant_id, surface, at, stores.map(|store_id| (store_id, read)));
     }
 
-    /// Counts written versions, or changes that were not made.
+    /// Counts written versions and the growth of a store, or changes that were not made.
     pub(crate) fn note_changes(
         &self,
         (tenant_id, store_id): (TenantId, StoreId),

@@ -30,7 +30,7 @@ use keepsake_core::tool::Edit;
 use keepsake_core::{ContentHash, MemoryId, Refused, SensitiveDataPolicy, StoreId, Timestamp, VersionId};
 use keepsake_index::{
     ChangeError, CommitChange, EarlierCall, Expiry, ExpiryChange, Guard, Head, Idempotency, KeptMemory,
-    Memory, PathGuard, PinOutcome, ProposedChange, SearchRow, StoreState,
+    Memory, PathGuard, PinOutcome, ProposedChange, SearchRow, StoreState, UseNumbers,
 };
 
 use crate::content::Contents;
@@ -231,6 +231,11 @@ impl Writer {
     }
 }
 
+/// How many more memories the store has after these changes.
+fn growth_of(changes: &[CommitChange]) -> i64 {
+    changes.iter().map(|change| change.operation().growth()).sum()
+}
+
 /// One change of one store, on behalf of a principal.
 #[derive(Debug)]
 pub(crate) struct Write<'a> {
@@ -238,7 +243,7 @@ pub(crate) struct Write<'a> {
     pub(crate) principal: &'a Principal,
     pub(crate) store_id: StoreId,
     idempotency: Option<Idempotency>,
-    /// Whether it is among the changes of the day.
+    /// Whether it is among the writes of the day.
     is_counted: bool,
 }
 
@@ -291,10 +296,11 @@ impl Write<'_> {
         }
     }
 
-    /// Notes a commit of some versions.
-    fn note_commit(&self, versions: usize) {
-        let counted = if self.is_counted { versions } else { 0 };
-        self.context().note_commit(self.principal, self.store_id, counted);
+    /// Notes a commit of some versions. The growth counts even if no request makes the change.
+    fn note_commit(&self, versions: usize, growth: i64) {
+        let writes = if self.is_counted { versions as u64 } else { 0 };
+        let numbers = UseNumbers { writes, growth, ..UseNumbers::default() };
+        self.context().note_commit(self.principal, self.store_id, numbers);
     }
 
     /// Counts a change that was not made.

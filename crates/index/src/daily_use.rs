@@ -1,4 +1,4 @@
-//! Reads, writes and refused changes per day: written with the access times, and summed up.
+//! Reads, writes, refused changes and growth per day: written with the access times, and summed up.
 //!
 //! A flush adds counts of any tenant in one transaction. Counts of stores that are gone are
 //! dropped; those of the tenant stay.
@@ -15,7 +15,7 @@ use uuid::Uuid;
 
 use crate::access_times::LOCK_STORES;
 use crate::database::{Database, Ids, Role, from_row};
-use crate::numbers::{hex, signed};
+use crate::numbers::{hex, signed, unsigned};
 use crate::{FlushedBatch, IndexError};
 
 pub const MICROS_PER_DAY: i64 = 86_400_000_000;
@@ -31,23 +31,26 @@ const LOCK_TENANTS: &str = "SELECT FROM tenant t WHERE t.tenant_id IN ( \
 /// The rows of the JSON parameter.
 const ROWS: [&str; 2] = [
     "SELECT * FROM jsonb_to_recordset($1::jsonb) AS r(tenant_id uuid, store_id uuid, day bigint, surface text, \
-        reads bigint, writes bigint, refusals bigint, conflicts bigint)",
+        reads bigint, writes bigint, refusals bigint, conflicts bigint, growth bigint)",
     "SELECT unhex(value ->> 'tenant_id') AS tenant_id, unhex(value ->> 'store_id') AS store_id, \
         value ->> 'day' AS day, value ->> 'surface' AS surface, value ->> 'reads' AS reads, \
-        value ->> 'writes' AS writes, value ->> 'refusals' AS refusals, value ->> 'conflicts' AS conflicts \
-        FROM json_each($1)",
+        value ->> 'writes' AS writes, value ->> 'refusals' AS refusals, value ->> 'conflicts' AS conflicts, \
+        value ->> 'growth' AS growth FROM json_each($1)",
 ];
 
+/// Without rows that have only growth: of jobs and forks.
 const OF_TENANT: &str = "SELECT day, surface, reads, writes, refusals, conflicts FROM daily_use \
-    WHERE tenant_id = $1 AND store_id = $2 AND day >= $3 ORDER BY day, surface";
+    WHERE tenant_id = $1 AND store_id = $2 AND day >= $3 AND reads + writes + refusals + conflicts > 0 \
+    ORDER BY day, surface";
 
-/// The use of stores, in at most 100,000 rows.
+/// The same of stores, in at most 100,000 rows.
 const OF_STORES: &str = "SELECT u.day, u.surface, CAST(sum(u.reads) AS bigint) AS reads, \
         CAST(sum(u.writes) AS bigint) AS writes, CAST(sum(u.refusals) AS bigint) AS refusals, \
         CAST(sum(u.conflicts) AS bigint) AS conflicts \
     FROM (SELECT d.day, d.surface, d.reads, d.writes, d.refusals, d.conflicts FROM (SELECT DISTINCT id FROM_IDS($2)) ids \
         EACH[daily_use d: d.tenant_id = $1 AND d.store_id = ids.id AND d.day >= $3] LIMIT 100000) u \
-    GROUP BY u.day, u.surface ORDER BY u.day, u.surface";
+    GROUP BY u.day, u.surface \
+    HAVING sum(u.reads) + sum(u.writes) + sum(u.refusals) + sum(u.conflicts) > 0 ORDER BY u.day, u.surface";
 
 /// The rows of whole tenants since `$3`, looked up for each tenant.
 const ROWS_OF_TENANTS: &str = "(SELECT DISTINCT id FROM_IDS($1)) ids \
@@ -73,9 +76,12 @@ pub struct UseNumbers {
     pub refusals: u64,
     /// Changes that another change came before.
     pub conflicts: u64,
+    /// Memories created and restored, less those deleted.
+    pub growth: i64,
 }
 
 impl UseNumbers {
+    /// How often anything was done. The growth is not added.
     pub const fn total(self) -> u64 {
         self.reads + self.writes + self.refusals + self.conflicts
     }
@@ -87,6 +93,7 @@ impl AddAssign for UseNumbers {
         self.writes += other.writes;
         self.refusals += other.refusals;
         self.conflicts += other.conflicts;
+        self.growth += other.growth;
     }
 }
 
@@ -135,6 +142,9 @@ pub struct UseOfStore {
     pub refusals: u64,
     /// How many changes came after another one.
     pub conflicts: u64,
+    /// Memories created and restored, less those deleted.
+    #[serde(skip)]
+    pub growth: i64,
 }
 
 /// The stores with the most uses, the first one first; a store without such a use is left out.
@@ -143,6 +153,7 @@ pub struct MostUsed {
     pub written: Vec<UseOfStore>,
     /// By refusals and conflicts.
     pub refused: Vec<UseOfStore>,
+    pub grown: Vec<UseOfStore>,
 }
 
 impl MostUsed {
@@ -153,13 +164,17 @@ impl MostUsed {
             used.truncate(limit as usize);
             used
         };
-        Self { written: most(|store| store.writes), refused: most(|store| store.refusals + store.conflicts) }
+        Self {
+            written: most(|store| store.writes),
+            refused: most(|store| store.refusals + store.conflicts),
+            grown: most(|store| unsigned(store.growth)),
+        }
     }
 }
 
 from_row! {
     UseOfDay { day, surface, reads, writes, refusals, conflicts }
-    UseOfStore { store_id, name, reads, writes, refusals, conflicts }
+    UseOfStore { store_id, name, reads, writes, refusals, conflicts, growth }
 }
 
 /// A day since 1970 as `2023-11-14`.
@@ -247,6 +262,7 @@ fn to_json(count: &CountedUse) -> Value {
         "writes": signed(numbers.writes),
         "refusals": signed(numbers.refusals),
         "conflicts": signed(numbers.conflicts),
+        "growth": numbers.growth,
     })
 }
 
@@ -268,24 +284,28 @@ fn most_used(is_sqlite: bool) -> String {
         (format!("({CHANGED_LAST})"), String::new())
     };
     format!(
-        "SELECT m.store_id, n.name, m.reads, m.writes, m.refusals, m.conflicts \
-        FROM (SELECT u.store_id, u.reads, u.writes, u.refusals, u.conflicts, \
+        "SELECT m.store_id, n.name, m.reads, m.writes, m.refusals, m.conflicts, m.growth \
+        FROM (SELECT u.store_id, u.reads, u.writes, u.refusals, u.conflicts, u.growth, \
                 row_number() OVER (ORDER BY u.writes DESC, u.reads DESC, u.store_id) AS by_writes, \
-                row_number() OVER (ORDER BY u.refusals + u.conflicts DESC, u.reads DESC, u.store_id) AS by_refusals \
+                row_number() OVER (ORDER BY u.refusals + u.conflicts DESC, u.reads DESC, u.store_id) AS by_refusals, \
+                row_number() OVER (ORDER BY u.growth DESC, u.reads DESC, u.store_id) AS by_growth \
             FROM (SELECT s.store_id, CAST(sum(d.reads) AS bigint) AS reads, CAST(sum(d.writes) AS bigint) AS writes, \
-                    CAST(sum(d.refusals) AS bigint) AS refusals, CAST(sum(d.conflicts) AS bigint) AS conflicts \
+                    CAST(sum(d.refusals) AS bigint) AS refusals, CAST(sum(d.conflicts) AS bigint) AS conflicts, \
+                    CAST(sum(d.growth) AS bigint) AS growth \
                 FROM {stores} s EACH[daily_use d: d.tenant_id = $1 AND d.store_id = s.store_id AND d.day >= $2] \
                 {condition} GROUP BY s.store_id) u) m \
         EACH[store n: n.tenant_id = $1 AND n.store_id = m.store_id] \
-        WHERE (m.by_writes <= $3 AND m.writes > 0) OR (m.by_refusals <= $3 AND m.refusals + m.conflicts > 0)"
+        WHERE (m.by_writes <= $3 AND m.writes > 0) OR (m.by_refusals <= $3 AND m.refusals + m.conflicts > 0) \
+            OR (m.by_growth <= $3 AND m.growth > 0)"
     )
 }
 
 /// Every replica writes the rows in the same order, so that two flushes cannot deadlock.
 fn add(rows: &str) -> String {
     format!(
-        "INSERT INTO daily_use AS a (tenant_id, store_id, day, surface, reads, writes, refusals, conflicts) \
-        SELECT r.tenant_id, r.store_id, r.day, r.surface, r.reads, r.writes, r.refusals, r.conflicts FROM ({rows}) r \
+        "INSERT INTO daily_use AS a (tenant_id, store_id, day, surface, reads, writes, refusals, conflicts, growth) \
+        SELECT r.tenant_id, r.store_id, r.day, r.surface, r.reads, r.writes, r.refusals, r.conflicts, r.growth \
+        FROM ({rows}) r \
         WHERE CASE WHEN r.store_id = $2 \
             THEN EXISTS (SELECT 1 FROM tenant t WHERE t.tenant_id = r.tenant_id AND t.status <> 'deleting' \
                 LIMIT 1 OFFSET 0) \
@@ -294,7 +314,8 @@ fn add(rows: &str) -> String {
         ORDER BY r.tenant_id, r.store_id, r.day, r.surface \
         ON CONFLICT (tenant_id, store_id, day, surface) \
         DO UPDATE SET reads = a.reads + excluded.reads, writes = a.writes + excluded.writes, \
-            refusals = a.refusals + excluded.refusals, conflicts = a.conflicts + excluded.conflicts"
+            refusals = a.refusals + excluded.refusals, conflicts = a.conflicts + excluded.conflicts, \
+            growth = a.growth + excluded.growth"
     )
 }
 

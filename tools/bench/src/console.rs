@@ -37,8 +37,9 @@ const FILL: &str = "WITH RECURSIVE days(day) AS ( \
     surfaces(surface) AS (VALUES ('tool'), ('search'), ('api'), ('mcp'), ('console')), \
     places(tenant_id, store_id) AS ( \
         SELECT tenant_id, store_id FROM store UNION ALL SELECT tenant_id, $1 FROM tenant) \
-    INSERT INTO daily_use (tenant_id, store_id, day, surface, reads, writes, refusals, conflicts) \
-    SELECT p.tenant_id, p.store_id, d.day, s.surface, 40 + d.day % 17, 20 + d.day % 13, d.day % 3, d.day % 2 \
+    INSERT INTO daily_use (tenant_id, store_id, day, surface, reads, writes, refusals, conflicts, growth) \
+    SELECT p.tenant_id, p.store_id, d.day, s.surface, 40 + d.day % 17, 20 + d.day % 13, d.day % 3, d.day % 2, \
+        d.day % 5 - 1 \
     FROM places p CROSS JOIN days d CROSS JOIN surfaces s";
 /// Maximum p50 of a page that was shown before.
 const WARM_BAR_MS: f64 = 20.0;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use askama::Template;
 use futures::future::try_join_all;
-use keepsake_core::{Actor, MemoryId, StoreId, Surface, Timestamp, VersionId, words};
+use keepsake_core::{Actor, MemoryId, StoreId, Surface, VersionId, words};
 use keepsake_engine::{
     DailyUseQuery, DailyUseReport, Outlook, PageRequest, Principal, ShownVersion, VersionQuery,
 };
@@ -160,8 +160,6 @@ fn drawn(report: &DailyUseReport, counted: &str, series: impl IntoIterator<Item 
 struct LastChanges {
     changes: Vec<(Store, VersionRow)>,
     writers: Vec<Writer>,
-    /// The stores with more new memories than deleted ones.
-    growing: Vec<(Store, i64, Timestamp)>,
     /// The last changes of memories with many changes, and their numbers.
     rewritten: Vec<(Store, VersionRow, u64)>,
     people: People,
@@ -220,11 +218,11 @@ struct OverviewPage {
 }
 
 impl OverviewPage {
-    /// Those of the stores that changed or were written to.
+    /// Those of the stores in the lists of the page.
     fn shared_names(&self) -> SharedNames {
         let changed = self.changed.iter().map(|(store, _)| (store.store_id, store.name.as_str()));
         let report = &self.activity.report;
-        let used = report.most_written.iter().chain(&report.most_refused);
+        let used = report.most_written.iter().chain(&report.most_refused).chain(&report.most_grown);
         SharedNames::among(changed.chain(used.map(|store| (store.store_id, store.name.as_str()))))
     }
 }
@@ -306,7 +304,6 @@ async fn last_changes(caller: &Caller, stores: &[Store], frame: &Frame) -> Resul
     Ok(LastChanges {
         changes: (0..CHANGES).filter_map(change).collect(),
         writers: writers(&found, &people),
-        growing: growing(&found),
         rewritten: often.iter().filter_map(rewritten).collect(),
         people,
     })
@@ -353,29 +350,6 @@ fn writers(newest_first: &[(&Store, ShownVersion)], people: &People) -> Vec<Writ
     writers.sort_by_key(|writer| Reverse(writer.changes));
     writers.truncate(WRITERS);
     writers
-}
-
-/// The stores that grow, the most new memories first, each with their number and the time since when.
-fn growing(newest_first: &[(&Store, ShownVersion)]) -> Vec<(Store, i64, Timestamp)> {
-    let mut stores: Vec<(Store, i64, Timestamp)> = Vec::new();
-    for (store, shown) in newest_first {
-        let at = shown.version.created_at;
-        let more = match shown.version.operation {
-            Operation::Created => 1,
-            Operation::Modified => 0,
-            Operation::Deleted => -1,
-        };
-        match stores.iter_mut().find(|(known, ..)| known.store_id == store.store_id) {
-            Some((_, number, since)) => {
-                *number += more;
-                *since = at;
-            }
-            None => stores.push(((*store).clone(), more, at)),
-        }
-    }
-    stores.retain(|(_, number, _)| *number > 0);
-    stores.sort_by_key(|(_, number, _)| Reverse(*number));
-    stores
 }
 
 /// The places of the newest versions of live memories with many changes, and their numbers of

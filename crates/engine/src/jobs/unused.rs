@@ -11,9 +11,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use keepsake_core::{MemoryId, StoreId, TenantId, Timestamp, VersionId};
+use keepsake_core::{MemoryId, StoreId, Surface, TenantId, Timestamp, VersionId};
 use keepsake_index::{
     DueMemory, Expiration, ExpirationCause, IdleStore, IdleStores, Life, PeriodOf, SESSION_KEEPS_FOR,
+    UseNumbers,
 };
 use serde_json::{Value, json};
 
@@ -263,7 +264,7 @@ impl Selection for DueMemories<'_> {
     }
 }
 
-/// Returns the number of deleted memories.
+/// Returns the number of deleted memories. They count for the growth of the store, not as writes.
 async fn expire(
     context: &Context,
     (tenant_id, store_id): (TenantId, StoreId),
@@ -279,5 +280,11 @@ async fn expire(
         now,
         replica: context.replica,
     };
-    Ok(context.index.unused.expire(tenant_id, &expiration).await?)
+    let expired = context.index.unused.expire(tenant_id, &expiration).await?;
+    if expired > 0 {
+        let growth = 0_i64.saturating_sub_unsigned(expired);
+        let numbers = UseNumbers { growth, ..UseNumbers::default() };
+        context.use_counts.note_changes((tenant_id, store_id), Surface::Api, now, numbers);
+    }
+    Ok(expired)
 }

@@ -28,7 +28,7 @@ use keepsake_telemetry::Retried;
 
 use super::{
     Admission, Attempt, Change, Decision, MAX_ATTEMPTS, Miss, Proposal, Write, WriteResult, WrittenChanges,
-    search_rows, settings,
+    growth_of, search_rows, settings,
 };
 use crate::EngineError;
 use crate::context::Context;
@@ -85,7 +85,7 @@ impl Write<'_> {
             }
             let miss = match outcome? {
                 CommitOutcome::Committed { seq, purge_epoch, at, expiry } => {
-                    self.note_commit(commit.changes.len());
+                    self.note_commit(commit.changes.len(), growth_of(&commit.changes));
                     for change in &commit.changes {
                         if let Some((key, content)) = self.blob_of(change) {
                             let before = change.wanted.head().map(|before| before.content.blob_id);

@@ -13,7 +13,7 @@ use keepsake_index::{
 };
 
 use super::commit::{MAX_COMMITS, MAX_GRANTS};
-use super::{Proposal, Write, search_rows};
+use super::{Proposal, Write, growth_of, search_rows};
 use crate::EngineError;
 
 #[derive(Debug, Clone)]
@@ -85,6 +85,7 @@ impl Write<'_> {
                 }
             }
             let blobs = self.put_blobs(&changes).await?;
+            let growth = growth_of(&changes);
             let commits = self.commits_of(part, &proposal, changes);
             let starts = starts_of(&commits);
             let written = self.write_part(part, commits).await;
@@ -98,7 +99,7 @@ impl Write<'_> {
             }
             let refused = match self.context().counted(written)? {
                 ImportOutcome::Imported => {
-                    self.note_commit(part.versions.len());
+                    self.note_commit(part.versions.len(), growth);
                     return Ok(Ok(()));
                 }
                 ImportOutcome::OtherPosition { imported } => ImportRefusal::OtherPosition(imported),

@@ -20,6 +20,17 @@ keepsake_core::named_enum! {
     }
 }
 
+impl Operation {
+    /// How many more memories the store has after the change.
+    pub const fn growth(self) -> i64 {
+        match self {
+            Self::Created => 1,
+            Self::Modified => 0,
+            Self::Deleted => -1,
+        }
+    }
+}
+
 keepsake_core::shown_by_name!(Operation as "Operation" => "The change that a version records.";);
 
 /// A change of a memory.

@@ -151,7 +151,13 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
     const DAY: i64 = NOW.as_micros() / MICROS_PER_DAY;
     let (sibling, stranger) = (place.sibling().await, place.stranger().await);
     let daily = &place.index.daily_use;
-    let numbers = |[reads, writes]: [u64; 2]| UseNumbers { reads, writes, refusals: reads, conflicts: 0 };
+    let numbers = |[reads, writes]: [u64; 2]| UseNumbers {
+        reads,
+        writes,
+        refusals: reads,
+        conflicts: 0,
+        growth: reads.cast_signed() - writes.cast_signed(),
+    };
     let count = |of: &Place, day, surface, uses| {
         let (tenant_id, store_id, numbers) = (of.tenant_id, Some(of.store_id), numbers(uses));
         CountedUse { tenant_id, store_id, day, surface, numbers }
@@ -200,6 +206,8 @@ pub(crate) async fn daily_use_adds_up_until_its_store_or_its_time_ends(place: Pl
             (written.to_vec(), refused.to_vec()),
             "since {day}"
         );
+        let grown: Vec<_> = most.grown.iter().map(|store| (store.store_id, store.growth)).collect();
+        assert_eq!(grown, [(place.store_id, if day == DAY { 6 } else { 14 })]);
     }
     let among_none = daily.most_used(place.tenant_id, None, DAY, 10, 0).await.unwrap();
     assert_eq!((among_none.written, among_none.refused), (vec![], vec![]));

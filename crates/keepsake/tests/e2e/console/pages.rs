@@ -125,7 +125,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     says(&page.text, &[">1 read by agents</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>"]);
     says(&page.text, &[">0 refused changes, 1 conflict</h2>", "Show as table", "plan.md", &often]);
     says(&page.text, &["support-bot · &lt;Ticket&gt;", "API keys", "for backups: Console\u{a0}1.</p>"]);
-    says(&page.text, &["<td class=\"wide\"><bdi>support-bot</bdi></td>", "operation=created\">+2</a>"]);
+    says(&page.text, &["<td class=\"wide\"><bdi>support-bot</bdi></td>", "\">+2 memories</a>"]);
     says(&page.text, &["/usage#expires\">1</a>", "/usage#never-read\">1</a>"]);
     assert_eq!(page.text.matches("class=\"day\"").count(), 270);
     let by_bot = browser.open(&format!("{history}?actor=Support-bot+%C2%B7+%3Cticket%3E&period=7")).await;
