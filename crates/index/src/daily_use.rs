@@ -59,7 +59,7 @@ const ROWS_OF_TENANTS: &str = "(SELECT DISTINCT id FROM_IDS($1)) ids \
 /// The same of a distributed database, which makes no look-ups of a list.
 const ROWS_OF_NODES: &str = "daily_use d WHERE d.tenant_id IN_IDS($1) AND d.store_id = $2 AND d.day >= $3";
 
-/// The `$4` stores that changed last.
+/// The `$4` stores that changed last, of the newest 10,000 stores.
 const CHANGED_LAST: &str = "SELECT l.store_id FROM (SELECT c.store_id, c.last_version_at FROM store c \
         WHERE c.tenant_id = $1 AND c.deleted_at IS NULL AND ($5 IS NULL OR c.store_id IN_IDS($5)) \
         ORDER BY c.created_at DESC LIMIT 10000) l \
@@ -234,7 +234,7 @@ impl DailyUse {
     }
 
     /// The stores with the most uses since a day, at most `limit` for each use, among the
-    /// `max_stores` that changed last. With `only`, among these stores.
+    /// `max_stores` that changed last of the newest 10,000 stores. With `only`, among these stores.
     pub async fn most_used(
         &self,
         tenant_id: TenantId,
