@@ -93,8 +93,8 @@ const folder = mkdtempSync(join(tmpdir(), 'keepsake-story-'));
 const [clock, data] = [join(folder, 'clock'), join(folder, 'data')];
 mkdirSync(data, { mode: 0o700 });
 process.env.KEEPSAKE_BASE_URL = `http://${ADDRESS}`;
-const { api, launch, required, withPage } = await import('./support.mjs');
-const { callTool, edit, makeMemory, makeSession, makeStore, open, signIn, versionsOf } = await import('./console.mjs');
+const { api, launch, required, withPage } = await import('../../tests/browser/support.mjs');
+const { callTool, edit, makeMemory, makeSession, makeStore, open, signIn, versionsOf } = await import('../../tests/browser/console.mjs');
 
 const ENVIRONMENT = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('KEEPSAKE_')));
 Object.assign(ENVIRONMENT, { KEEPSAKE_SERVER_DRAIN_SECONDS: '0', XDG_CONFIG_HOME: join(folder, 'config') });
