@@ -13,7 +13,7 @@ use std::collections::HashMap;
 
 use ndarray::linalg::general_mat_mul;
 use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, Slice};
-use pulp::{Arch, NullaryFnOnce};
+use pulp::{Arch, Simd, WithSimd};
 
 use super::DIMENSIONS;
 use super::file::Sections;
@@ -475,10 +475,10 @@ fn add_product_of_few(
 
 /// Rows of weights that are added together. Each matrix has a multiple of them.
 const ADDED_ROWS: usize = 4;
-/// Sums that are computed together. Each matrix has a multiple of as many columns.
+/// The number of columns of each matrix is a multiple of this, so that vector instructions leave no column out.
 const LANES: usize = 16;
 
-/// A product that is added, compiled for each kind of processor.
+/// A product that is added, with the vector instructions of the processor.
 struct ProductOfFew<'a> {
     inputs: &'a [f32],
     weights: &'a [f32],
@@ -487,7 +487,7 @@ struct ProductOfFew<'a> {
     columns: usize,
 }
 
-impl NullaryFnOnce for ProductOfFew<'_> {
+impl WithSimd for ProductOfFew<'_> {
     type Output = ();
 
     /// Adds [`ADDED_ROWS`] rows of weights, each with its factor, to each row of outputs before the next ones.
@@ -496,20 +496,18 @@ impl NullaryFnOnce for ProductOfFew<'_> {
         reason = "only code that is inlined into `dispatch` uses the instructions of the processor it runs on"
     )]
     #[inline(always)]
-    fn call(self) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Self { inputs, weights, outputs, width, columns } = self;
-        let chunks = columns / LANES;
-        let weights = weights.as_chunks::<LANES>().0.chunks_exact(ADDED_ROWS * chunks);
-        for (place, rows) in weights.enumerate() {
-            let (w01, w23) = rows.split_at(2 * chunks);
-            let ((w0, w1), (w2, w3)) = (w01.split_at(chunks), w23.split_at(chunks));
-            let outputs = outputs.as_chunks_mut::<LANES>().0.chunks_exact_mut(chunks);
-            for (input, output) in inputs.chunks_exact(width).zip(outputs) {
-                let [f0, f1, f2, f3] = std::array::from_fn(|row| input[ADDED_ROWS * place + row]);
-                for ((((sums, w0), w1), w2), w3) in output.iter_mut().zip(w0).zip(w1).zip(w2).zip(w3) {
-                    for lane in 0..LANES {
-                        sums[lane] += (f0 * w0[lane] + f1 * w1[lane]) + (f2 * w2[lane] + f3 * w3[lane]);
-                    }
+        for (place, rows) in weights.chunks_exact(ADDED_ROWS * columns).enumerate() {
+            let [w0, w1, w2, w3]: [_; ADDED_ROWS] =
+                std::array::from_fn(|row| S::as_simd_f32s(&rows[row * columns..(row + 1) * columns]).0);
+            for (input, output) in inputs.chunks_exact(width).zip(outputs.chunks_exact_mut(columns)) {
+                let [f0, f1, f2, f3] =
+                    std::array::from_fn(|row| simd.splat_f32s(input[ADDED_ROWS * place + row]));
+                let sums = S::as_mut_simd_f32s(output).0;
+                for ((((sum, w0), w1), w2), w3) in sums.iter_mut().zip(w0).zip(w1).zip(w2).zip(w3) {
+                    let two = simd.mul_add_e_f32s(f0, *w0, simd.mul_add_e_f32s(f1, *w1, *sum));
+                    *sum = simd.mul_add_e_f32s(f2, *w2, simd.mul_add_e_f32s(f3, *w3, two));
                 }
             }
         }
