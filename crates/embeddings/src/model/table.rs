@@ -8,10 +8,8 @@
 //! the process needs no memory for them.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Read};
 use std::os::unix::fs::FileExt;
-
-use ndarray::Array2;
 
 use super::DIMENSIONS;
 use super::file::{Sections, TEXT_BYTES};
@@ -38,36 +36,39 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn read(sections: &mut Sections<'_>) -> Option<Self> {
+    pub(super) fn read(sections: &mut Sections<impl Read>) -> io::Result<Self> {
         let mut starts = vec![TEXT_BYTES];
         let mut end = TEXT_BYTES;
-        for &bits in sections.bytes(ROWS)? {
+        for bits in sections.bytes(ROWS)? {
             if usize::from(bits) > MAX_BITS {
-                return None;
+                return Err(io::ErrorKind::InvalidData.into());
             }
             end += 1 + usize::from(bits) * GROUPS;
             starts.push(end);
         }
-        Some(Self { starts, lowest: sections.floats(CHUNKS)?, scales: sections.floats(CHUNKS)? })
+        Ok(Self { starts, lowest: sections.floats(CHUNKS)?, scales: sections.floats(CHUNKS)? })
     }
 
-    /// The embedding of each token, a row for each.
-    pub(super) fn embeddings(&self, file: &File, tokens: &[u32]) -> io::Result<Array2<f32>> {
-        let mut embeddings: Array2<f32> = Array2::zeros((tokens.len(), DIMENSIONS));
+    /// Sets the embedding of each token, one after the other.
+    pub(super) fn read_embeddings(
+        &self,
+        file: &File,
+        tokens: &[u32],
+        embeddings: &mut Vec<f32>,
+    ) -> io::Result<()> {
         let mut buffer = [0; BUFFER_BYTES];
-        for (mut embedding, &token) in embeddings.rows_mut().into_iter().zip(tokens) {
+        embeddings.clear();
+        for &token in tokens {
             let token = token as usize;
             let (chunk, position) = (token % CHUNKS, token / CHUNKS);
             let number = chunk * CHUNK_ROWS + position;
             let bytes = self.starts[number + 1] - self.starts[number];
             file.read_exact_at(&mut buffer[..bytes], self.starts[number] as u64)?;
             let (lowest, scale) = (self.lowest[chunk], self.scales[chunk]);
-            let embedding = embedding.as_slice_mut().expect("a row is contiguous");
-            for (value, level) in embedding.iter_mut().zip(unpack(&buffer, bytes / GROUPS)) {
-                *value = f32::from(level) * scale + lowest;
-            }
+            let levels = unpack(&buffer, bytes / GROUPS);
+            embeddings.extend(levels.map(|level| f32::from(level) * scale + lowest));
         }
-        Ok(embeddings)
+        Ok(())
     }
 }
 

@@ -4,6 +4,8 @@
 mod normaliser;
 mod vocabulary;
 
+use std::io::{self, Read};
+
 use self::normaliser::Normaliser;
 use self::vocabulary::Vocabulary;
 use super::file::Sections;
@@ -29,8 +31,8 @@ pub(super) struct Tokenizer {
 }
 
 impl Tokenizer {
-    pub(super) fn read(sections: &mut Sections<'_>) -> Option<Self> {
-        Some(Self { normaliser: Normaliser::read(sections)?, vocabulary: Vocabulary::read(sections)? })
+    pub(super) fn read(sections: &mut Sections<impl Read>) -> io::Result<Self> {
+        Ok(Self { normaliser: Normaliser::read(sections)?, vocabulary: Vocabulary::read(sections)? })
     }
 
     /// Writes what [`Tokenizer::read`] reads. `map` is SentencePiece's compiled map of characters.
@@ -100,7 +102,7 @@ mod tests {
         let mut file = Vec::new();
         // The map of no character.
         Tokenizer::write(pieces, &[4, 0, 0, 0, 0, 0, 0, 0], &mut file).unwrap();
-        Tokenizer::read(&mut Sections::new(&file)).unwrap()
+        Tokenizer::read(&mut Sections::new(file.as_slice(), file.len() as u64)).unwrap()
     }
 
     #[test]

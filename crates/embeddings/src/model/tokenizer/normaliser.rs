@@ -3,6 +3,8 @@
 //! A map of SentencePiece replaces characters: compatibility forms (NFKC), kinds of spaces, control characters. Spaces at
 //! both ends are removed, several become one, and each is written `▁`, also before the first word.
 
+use std::io::{self, Read};
+
 use super::super::file::Sections;
 
 /// Stands for a space.
@@ -19,9 +21,9 @@ pub(super) struct Normaliser {
 }
 
 impl Normaliser {
-    pub(super) fn read(sections: &mut Sections<'_>) -> Option<Self> {
-        let count = *sections.numbers(1)?.first()? as usize;
-        Some(Self { units: sections.numbers(count)?, replacements: sections.counted()?.to_vec() })
+    pub(super) fn read(sections: &mut Sections<impl Read>) -> io::Result<Self> {
+        let count = sections.number()?;
+        Ok(Self { units: sections.numbers(count)?, replacements: sections.counted()? })
     }
 
     /// Writes SentencePiece's compiled map, which is the size of the trie, the trie, and the replacements.

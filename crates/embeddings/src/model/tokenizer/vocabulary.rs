@@ -1,5 +1,6 @@
 //! The pieces of the vocabulary, in the order of their bytes.
 
+use std::io::{self, Read};
 use std::ops::Range;
 
 use super::super::file::Sections;
@@ -36,15 +37,15 @@ pub(super) struct Vocabulary {
 }
 
 impl Vocabulary {
-    pub(super) fn read(sections: &mut Sections<'_>) -> Option<Self> {
-        let count = *sections.numbers(1)?.first()? as usize;
+    pub(super) fn read(sections: &mut Sections<impl Read>) -> io::Result<Self> {
+        let count = sections.number()?;
         let ends = sections.numbers(count)?;
         let scores = sections.floats(count)?;
         let ids = sections.numbers(count)?;
-        let texts = sections.counted()?.to_vec();
+        let texts = sections.counted()?;
         let are_within = ends.is_sorted() && ends.last().is_none_or(|&end| end as usize == texts.len());
         if !are_within {
-            return None;
+            return Err(io::ErrorKind::InvalidData.into());
         }
         let lowest_score = scores.iter().copied().fold(0.0, f32::min);
         let tokens = ids.into_iter().zip(scores).map(|(id, score)| Token { id, score }).collect();
@@ -59,7 +60,7 @@ impl Vocabulary {
             vocabulary.spaced = vocabulary.narrowed(vocabulary.spaced.clone(), depth, byte);
         }
         vocabulary.spaced_begins = begins_in(&vocabulary, vocabulary.spaced.clone(), SPACE.len());
-        Some(vocabulary)
+        Ok(vocabulary)
     }
 
     pub(super) fn write(mut pieces: Vec<Piece>, to: &mut Vec<u8>) -> Option<()> {
