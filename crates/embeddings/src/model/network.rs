@@ -16,7 +16,7 @@ use ndarray::{Array2, ArrayView2, ArrayViewMut1, ArrayViewMut2, Axis, Slice};
 use pulp::{Arch, Simd, WithSimd};
 
 use super::file::Sections;
-use super::{DIMENSIONS, MAX_TOKENS_AT_ONCE};
+use super::{DIMENSIONS, MAX_TOKENS};
 
 /// Number of values of a branch for each token.
 const WIDTH: usize = 256;
@@ -83,8 +83,8 @@ pub(super) const TENSORS: [Tensor; 34] = [
     matrix("d3", DIMENSIONS, DIMENSIONS),
 ];
 
-/// The memory of a computation, which the next one uses again. It has room for [`MAX_TOKENS_AT_ONCE`] tokens, of which the
-/// process has as much as was used: an allocator keeps more of what is freed if each text needs another size.
+/// The memory of a computation, which the next one uses again: an allocator keeps more of what is freed if each text needs
+/// another size. It has room for [`MAX_TOKENS`] tokens, about 15 KB each; what was never used takes no memory.
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// The embeddings of the distinct tokens, one after the other.
@@ -113,8 +113,11 @@ impl Network {
         let mut of_branches =
             || -> io::Result<[Array2<f32>; BRANCHES.len()]> { Ok([next()?, next()?, next()?]) };
         let beside = |parts: [Array2<f32>; BRANCHES.len()]| {
-            ndarray::concatenate(Axis(1), &parts.each_ref().map(|part| part.view()))
-                .expect("all have as many rows")
+            let mut all = Array2::zeros((parts[0].nrows(), parts.len() * WIDTH));
+            for (mut columns, part) in all.axis_chunks_iter_mut(Axis(1), WIDTH).zip(&parts) {
+                columns.assign(part);
+            }
+            all
         };
         let projection = Dense { weights: beside(of_branches()?), bias: beside(of_branches()?) };
         let projection_norm = Norm { gain: beside(of_branches()?), bias: beside(of_branches()?) };
@@ -142,11 +145,11 @@ impl Network {
     }
 
     pub(super) fn scratch(&self) -> Scratch {
-        let values = MAX_TOKENS_AT_ONCE * (self.projection.weights.ncols() + FEATURES);
+        let values = MAX_TOKENS * (self.projection.weights.ncols() + FEATURES);
         // Texts of one token need most.
-        let branch_values = self.branch_values(&[1; MAX_TOKENS_AT_ONCE]);
+        let branch_values = self.branch_values(&[1; MAX_TOKENS]);
         Scratch {
-            embeddings: Vec::with_capacity(MAX_TOKENS_AT_ONCE * DIMENSIONS),
+            embeddings: Vec::with_capacity(MAX_TOKENS * DIMENSIONS),
             others: Vec::with_capacity(values + branch_values),
         }
     }
@@ -155,9 +158,11 @@ impl Network {
         self.branches.iter().map(|branch| branch.scratch_values(lengths)).max().unwrap_or_default()
     }
 
-    /// The vectors of texts with these numbers of tokens. `tokens` has the row of the embedding of each token.
+    /// The vectors of texts with these numbers of tokens, all of the same [`Length`]. `tokens` has the row of
+    /// the embedding of each token.
     pub(super) fn vectors(
         &self,
+        length: Length,
         tokens: &[usize],
         lengths: &[usize],
         Scratch { embeddings, others }: &mut Scratch,
@@ -170,7 +175,7 @@ impl Network {
         let (features, of_branch) = rest.split_at_mut(features_values);
         let mut projected = matrix_of(projected, self.projection.weights.ncols());
         let mut features = matrix_of(features, FEATURES);
-        self.projection.apply(&embeddings.view(), &mut projected);
+        self.projection.apply(length, &embeddings.view(), &mut projected);
         self.projection_norm.apply(&mut projected);
         for (mut row, &token) in features.rows_mut().into_iter().zip(tokens) {
             row.slice_axis_mut(Axis(0), (..DIMENSIONS).into()).assign(&embeddings.row(token));
@@ -179,7 +184,7 @@ impl Network {
             let columns = |before| Slice::from(before + number * WIDTH..before + (number + 1) * WIDTH);
             let inputs = projected.slice_axis(Axis(1), columns(0));
             let outputs = features.slice_axis_mut(Axis(1), columns(DIMENSIONS));
-            branch.apply(&inputs, tokens, lengths, outputs, of_branch);
+            branch.apply(length, &inputs, tokens, lengths, outputs, of_branch);
         }
         self.norm.apply(&mut features);
 
@@ -237,11 +242,11 @@ struct Dense {
 }
 
 impl Dense {
-    fn apply(&self, inputs: &ArrayView2<'_, f32>, outputs: &mut ArrayViewMut2<'_, f32>) {
+    fn apply(&self, length: Length, inputs: &ArrayView2<'_, f32>, outputs: &mut ArrayViewMut2<'_, f32>) {
         for mut row in outputs.rows_mut() {
             row.assign(&self.bias.row(0));
         }
-        general_mat_mul(1.0, inputs, &self.weights, 1.0, outputs);
+        add_product(length, inputs, &self.weights, outputs);
     }
 }
 
@@ -284,6 +289,7 @@ impl Branch {
     /// The results for texts with these numbers of tokens. `tokens` has the row of the input of each token.
     fn apply(
         &self,
+        length: Length,
         inputs: &ArrayView2<'_, f32>,
         tokens: &[usize],
         lengths: &[usize],
@@ -291,22 +297,13 @@ impl Branch {
         scratch: &mut [f32],
     ) {
         let tokens_of_tile = self.tokens_of_tile();
-        // Texts with few tokens are after the others.
-        let (mut tiles, mut tiles_of_many, mut firsts) = (0, 0, vec![0; lengths.len()]);
-        for are_few in [false, true] {
-            for (first, &length) in firsts.iter_mut().zip(lengths) {
-                if (length <= FEW_TOKENS) == are_few {
-                    // A text begins with a tile, so that its vector does not depend on the texts before it.
-                    *first = tiles * tokens_of_tile;
-                    tiles += self.tiles(length);
-                }
-            }
-            if !are_few {
-                tiles_of_many = tiles;
-            }
+        let (mut tiles, mut places) = (0, Vec::with_capacity(tokens.len()));
+        for &tokens in lengths {
+            // A text begins with a tile, so that its vector does not depend on the texts before it.
+            let first = tiles * tokens_of_tile;
+            places.extend(first..first + tokens);
+            tiles += self.tiles(tokens);
         }
-        let places = firsts.iter().zip(lengths).flat_map(|(&first, length)| first..first + length);
-        let places: Vec<usize> = places.collect();
         let (padded, rest) = scratch.as_chunks_mut().0.split_at_mut(self.padded_rows(tiles));
         let (values, rest) = rest.split_at_mut(POINTS * tiles);
         let products = &mut rest[..POINTS * tiles];
@@ -316,7 +313,7 @@ impl Branch {
             row_of(&mut padded[self.before + place]).assign(&inputs.row(*token));
         }
         for layer in &self.layers {
-            layer.multiply(padded, values, products, tiles_of_many, tokens_of_tile);
+            layer.multiply(length, padded, values, products, tokens_of_tile);
             let products = points_of(products);
             for place in &places {
                 let (tile, token) = (place / tokens_of_tile, place % tokens_of_tile);
@@ -380,14 +377,13 @@ impl Convolution {
         self.bias.as_slice().and_then(<[f32]>::first_chunk).expect("a bias is a row")
     }
 
-    /// Sets the values of inputs and of products at each point, one point after the other: a row for each tile. Those of
-    /// texts with many tokens are first.
+    /// Sets the values of inputs and of products at each point, one point after the other: a row for each tile.
     fn multiply(
         &self,
+        length: Length,
         padded: &[RowValues],
         values: &mut [RowValues],
         products: &mut [RowValues],
-        tiles_of_many: usize,
         tokens_of_tile: usize,
     ) {
         let tiles = values.len() / POINTS;
@@ -409,7 +405,7 @@ impl Convolution {
         for (weights, (values, products)) in self.weights.iter().zip(points) {
             let values = matrix_of(values.as_flattened_mut(), WIDTH);
             let mut products = matrix_of(products.as_flattened_mut(), WIDTH);
-            add_product(&values.view(), weights, &mut products, tiles_of_many);
+            add_product(length, &values.view(), weights, &mut products);
         }
     }
 }
@@ -503,22 +499,36 @@ impl Norm {
     }
 }
 
-/// The most tokens of a text whose convolutions are computed with [`add_product_of_few`], as those of a query.
-const FEW_TOKENS: usize = 32;
+/// Whether a text is long. It decides how products are computed, so texts are computed together with those of the same length
+/// only: a vector does not depend on the texts beside it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Length {
+    /// With [`add_product_of_few`], as those of a query.
+    Short,
+    /// With `general_mat_mul`.
+    Long,
+}
 
-/// Adds a product with `many` rows of inputs, and a few after them. The result of a row does not depend on the others.
+impl Length {
+    /// The most tokens of a short text.
+    const MAX_TOKENS: usize = 32;
+
+    pub(super) fn of(text: &[u32]) -> Self {
+        if text.len() <= Self::MAX_TOKENS { Self::Short } else { Self::Long }
+    }
+}
+
+/// Adds a product. The result of a row does not depend on the others.
 fn add_product(
+    length: Length,
     inputs: &ArrayView2<'_, f32>,
     weights: &Array2<f32>,
     outputs: &mut ArrayViewMut2<'_, f32>,
-    many: usize,
 ) {
-    let (of_many, of_few) = inputs.view().split_at(Axis(0), many);
-    let (mut to_many, mut to_few) = outputs.view_mut().split_at(Axis(0), many);
-    if many > 0 {
-        general_mat_mul(1.0, &of_many, weights, 1.0, &mut to_many);
+    match length {
+        Length::Short => add_product_of_few(inputs, weights, outputs),
+        Length::Long => general_mat_mul(1.0, inputs, weights, 1.0, outputs),
     }
-    add_product_of_few(&of_few, weights, &mut to_few);
 }
 
 fn product_of_few(inputs: &Array2<f32>, weights: &Array2<f32>) -> Array2<f32> {
