@@ -136,38 +136,51 @@ impl<R: Read> Sections<R> {
         Self(reader.take(bytes))
     }
 
-    pub(super) fn bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
-        if count as u64 > self.0.limit() {
+    /// So many values of `SIZE` bytes each.
+    fn values<T, const SIZE: usize>(
+        &mut self,
+        count: usize,
+        value: impl Fn([u8; SIZE]) -> T,
+    ) -> io::Result<Vec<T>> {
+        if count.saturating_mul(SIZE) as u64 > self.0.limit() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        let mut bytes = vec![0; count];
-        self.0.read_exact(&mut bytes)?;
-        Ok(bytes)
+        let mut values = Vec::with_capacity(count);
+        let mut buffer = [[0; SIZE]; 1_024];
+        while values.len() < count {
+            let read = &mut buffer[..(count - values.len()).min(1_024)];
+            self.0.read_exact(read.as_flattened_mut())?;
+            values.extend(read.iter().map(|bytes| value(*bytes)));
+        }
+        Ok(values)
     }
 
-    fn words<T>(&mut self, count: usize, word: fn([u8; 4]) -> T) -> io::Result<Vec<T>> {
-        let bytes = self.bytes(count.saturating_mul(4))?;
-        Ok(bytes.as_chunks().0.iter().copied().map(word).collect())
+    pub(super) fn bytes(&mut self, count: usize) -> io::Result<Vec<u8>> {
+        self.values(count, u8::from_le_bytes)
     }
 
     pub(super) fn numbers(&mut self, count: usize) -> io::Result<Vec<u32>> {
-        self.words(count, u32::from_le_bytes)
-    }
-
-    pub(super) fn number(&mut self) -> io::Result<usize> {
-        let mut bytes = [0; 4];
-        self.0.read_exact(&mut bytes)?;
-        usize::try_from(u32::from_le_bytes(bytes)).map_err(|_| io::ErrorKind::InvalidData.into())
+        self.values(count, u32::from_le_bytes)
     }
 
     pub(super) fn floats(&mut self, count: usize) -> io::Result<Vec<f32>> {
-        self.words(count, f32::from_le_bytes)
+        self.values(count, f32::from_le_bytes)
     }
 
-    pub(super) fn float(&mut self) -> io::Result<f32> {
+    /// Multiples of a number, which is before them.
+    pub(super) fn multiples(&mut self, count: usize) -> io::Result<Vec<f32>> {
+        let scale = f32::from_le_bytes(self.word()?);
+        self.values(count, |byte| scale * f32::from(i8::from_le_bytes(byte)))
+    }
+
+    pub(super) fn number(&mut self) -> io::Result<usize> {
+        usize::try_from(u32::from_le_bytes(self.word()?)).map_err(|_| io::ErrorKind::InvalidData.into())
+    }
+
+    fn word(&mut self) -> io::Result<[u8; 4]> {
         let mut bytes = [0; 4];
         self.0.read_exact(&mut bytes)?;
-        Ok(f32::from_le_bytes(bytes))
+        Ok(bytes)
     }
 
     /// Bytes after their number.

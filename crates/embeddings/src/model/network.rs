@@ -225,12 +225,7 @@ impl Network {
 
 fn read_tensor(sections: &mut Sections<impl Read>, tensor: &Tensor) -> io::Result<Array2<f32>> {
     let count = tensor.rows * tensor.columns;
-    let values = if tensor.rows == 1 {
-        sections.floats(count)?
-    } else {
-        let scale = sections.float()?;
-        sections.bytes(count)?.into_iter().map(|value| scale * f32::from(value.cast_signed())).collect()
-    };
+    let values = if tensor.rows == 1 { sections.floats(count)? } else { sections.multiples(count)? };
     Ok(Array2::from_shape_vec((tensor.rows, tensor.columns), values).expect("there are as many values"))
 }
 

@@ -37,8 +37,9 @@ pub(super) struct Table {
 
 impl Table {
     pub(super) fn read(sections: &mut Sections<impl Read>) -> io::Result<Self> {
-        let mut starts = vec![TEXT_BYTES];
+        let mut starts = Vec::with_capacity(ROWS + 1);
         let mut end = TEXT_BYTES;
+        starts.push(end);
         for bits in sections.bytes(ROWS)? {
             if usize::from(bits) > MAX_BITS {
                 return Err(io::ErrorKind::InvalidData.into());
