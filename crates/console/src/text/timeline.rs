@@ -106,7 +106,7 @@ impl Timeline<'_> {
             let (anchor, at) = if x > WIDTH / 2 { ("end", end) } else { ("start", x) };
             let _ = write!(
                 svg,
-                "<g class=\"day\" role=\"img\" aria-label=\"{words}\" tabindex=\"0\"><title>{words}</title>\
+                "<g class=\"day\" role=\"img\" tabindex=\"0\"><title>{words}</title>\
                 <rect class=\"{}\" x=\"{x}\" y=\"{TOP}\" width=\"{}\" height=\"{height}\"/>\
                 <text class=\"value\" x=\"{at}\" y=\"12\" text-anchor=\"{anchor}\" aria-hidden=\"true\">{words}</text></g>",
                 part.state,
