@@ -125,7 +125,9 @@ impl Choices {
         choices.truncate(MAX_CHOICES);
         let shared = SharedNames::among(choices.iter().map(|choice| (&choice.id, choice.name.as_str())));
         for choice in &mut choices {
-            if shared.has(&choice.name) || is_like_an_author(&choice.name) {
+            // Only keys and sessions are authors: the name of a store or a tenant may have a colon.
+            let may_be_author = choice.id.starts_with("apikey_") || choice.id.starts_with("sesn_");
+            if shared.has(&choice.name) || (may_be_author && is_like_an_author(&choice.name)) {
                 choice.name = with_id(&choice.name, &choice.id);
             }
         }
@@ -412,6 +414,8 @@ mod tests {
         ] {
             assert_eq!(resolved(text).as_deref(), id, "{text}");
         }
+        let store = Choices::new(vec![choice("memstore_0A", "Support: customers")]);
+        assert_eq!(store.name_of("memstore_0A"), Some("Support: customers"));
         let shared = Choices(vec![choice("memstore_0A", "notes"), choice("memstore_0B", "Notes")]);
         assert!(shared.find("store", "notes").is_err() && shared.find("store", "memstore_0B").is_ok());
     }
