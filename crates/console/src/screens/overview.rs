@@ -52,13 +52,15 @@ pub(crate) struct Activity {
     pub(super) from: String,
     pub(crate) report: DailyUseReport,
     /// Reads by agents, and by programs on their behalf.
-    pub(crate) agent_reads: u64,
+    agent_reads: u64,
     pub(crate) reads: Markup,
     /// The other reads in words; empty: there were none.
     pub(crate) other_reads: String,
     pub(crate) writes: Markup,
     /// Refusals and conflicts.
     pub(crate) rejected: Markup,
+    /// Whether the page lists the stores with most writes and with most refused changes.
+    lists_stores: bool,
 }
 
 impl Activity {
@@ -86,8 +88,35 @@ impl Activity {
                     series(&report, "Conflicts", 2, |day| day.conflicts),
                 ],
             ),
+            lists_stores: false,
             report,
         })
+    }
+
+    /// The heading of a chart, with a link to the stores behind its number if the page lists them.
+    fn heading(&self, text: &str, list: &str, is_listed: bool) -> Markup {
+        let text = Markup::text(text);
+        if self.lists_stores && is_listed {
+            Markup::trusted(format!("<a href=\"#{list}\">{text}</a>"))
+        } else {
+            text
+        }
+    }
+
+    pub(crate) fn heading_of_reads(&self) -> Markup {
+        let text = format!("{} by agents", words::counted(self.agent_reads, "read"));
+        self.heading(&text, "written", !self.report.most_written.is_empty())
+    }
+
+    pub(crate) fn heading_of_writes(&self) -> Markup {
+        let text = words::counted(self.report.writes, "write");
+        self.heading(&text, "written", !self.report.most_written.is_empty())
+    }
+
+    pub(crate) fn heading_of_rejected(&self) -> Markup {
+        let refusals = words::counted(self.report.refusals, "refused change");
+        let text = format!("{refusals}, {}", words::counted(self.report.conflicts, "conflict"));
+        self.heading(&text, "refused", !self.report.most_refused.is_empty())
     }
 
     /// Changes that were not made.
@@ -254,7 +283,7 @@ pub(super) async fn show(caller: Caller) -> PageResult {
     let outlooks = async { Ok::<_, Refusal>(engine.usage.outlooks(principal, &store_ids).await?) };
     let (last, outlooks) = tokio::try_join!(last_changes(&caller, &changed, &frame), outlooks)?;
     page(&OverviewPage {
-        activity,
+        activity: Activity { lists_stores: true, ..activity },
         quotas: quotas.into_iter().flatten().collect(),
         sessions,
         last,

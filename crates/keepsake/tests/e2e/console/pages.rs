@@ -122,8 +122,10 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     let page = browser.open("/console/overview?days=90").await;
     let history = format!("/console/stores/{}/history", store.id);
     let often = format!("/memories/{}/history\">3</a>", text(&made["id"]));
-    says(&page.text, &[">1 read by agents</h2>", ">4 writes</h2>", ": 4 writes – Tools 1, API 3</title>"]);
-    says(&page.text, &[">0 refused changes, 1 conflict</h2>", "Show as table", "plan.md", &often]);
+    let totals = ["#written\">1 read by agents</a></h2>", "#written\">4 writes</a></h2>"];
+    says(&page.text, &totals);
+    says(&page.text, &[": 4 writes – Tools 1, API 3</title>", "Show as table", "plan.md", &often]);
+    says(&page.text, &["#refused\">0 refused changes, 1 conflict</a></h2>"]);
     says(&page.text, &["support-bot · &lt;Ticket&gt;", "API keys", "for backups: Console\u{a0}1.</p>"]);
     says(&page.text, &["<td class=\"wide\"><bdi>support-bot</bdi></td>", "\">+2 memories</a>"]);
     says(&page.text, &["/usage#expires\">1</a>", "/usage#never-read\">1</a>"]);
