@@ -8,7 +8,7 @@ use keepsake_core::{Actor, SessionId, StoreId, Surface, words};
 use keepsake_engine::{ReaderList, ReaderQuery, ShownVersion};
 use keepsake_index::{MemoryReader, ReadVersions, Store};
 
-use super::choices::actor_in_form;
+use super::choices::{StoreChoices, actor_in_form};
 use super::memory::href_of;
 use super::version::{VersionRow, rows_of, version_href};
 use super::{OfMemory, OfVersion};
@@ -88,6 +88,8 @@ struct ReadersPage {
     /// The versions that were shown, as far as they can still be read.
     versions: Vec<VersionRow>,
     people: People,
+    /// The names of the stores on the page of a session.
+    stores: StoreChoices,
     pager: Pager,
 }
 
@@ -136,9 +138,14 @@ async fn show(
     back: (String, &'static str),
     found: ReaderList,
 ) -> PageResult {
-    let (store, session) = match at {
-        Place::Store(store_id) => (Some(caller.engine.stores.get(&caller.principal, store_id).await?), None),
-        Place::Session(session_id) => (None, Some(Actor::Session(session_id))),
+    let (store, session, stores) = match at {
+        Place::Store(store_id) => {
+            let store = caller.engine.stores.get(&caller.principal, store_id).await?;
+            (Some(store), None, StoreChoices::default())
+        }
+        Place::Session(session_id) => {
+            (None, Some(Actor::Session(session_id)), StoreChoices::of(&caller, true).await?)
+        }
     };
     let readers = &found.items;
     let sessions = readers.iter().filter_map(|reader| reader.session_id.map(Actor::Session));
@@ -161,6 +168,7 @@ async fn show(
         readers: found.items,
         versions,
         people,
+        stores,
         pager: caller.query.pager(found.next),
         frame,
     })

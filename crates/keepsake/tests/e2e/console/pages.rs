@@ -146,6 +146,10 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     page.has(&format!("<a href=\"{history}?from="));
     browser.open(&format!("/console/stores/{}/usage?days=7", store.id)).await.has(": 1 read");
     browser.get("/console/overview?days=500").await.answered(400).has("Days must be");
+    let view = block("memory", &json!({"command": "view", "path": path}));
+    ok(&store.client.with_key(text(&session["token"])).post(&calls, &view).await);
+    let shown = browser.open(&format!("/console/sessions/{}/reads", text(&session["id"]))).await;
+    shown.has(&format!("<span class=\"quiet\">in</span> <a href=\"/console/stores/{}\"><bdi>", store.id));
 }
 
 #[tokio::test(flavor = "multi_thread")]
