@@ -247,7 +247,10 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     let receipt = browser.submit(&form, &at, &sure).await.answered(200);
     says(&receipt.text, &["3 versions of the memory were redacted", "\">modified <time datetime="]);
     receipt.lacks("The secret is still in");
-    assert_eq!(store.read(&memory).await["content"], "a [removed], c\n");
+    let newest = store.read(&memory).await;
+    assert_eq!(newest["content"], "a [removed], c\n");
+    let to = newest["memory_version_id"].as_str().unwrap();
+    browser.open(&format!("{}/compare?to={to}", page_of(&store))).await.has("each line looks added");
     let versions = format!("/v1/memory_stores/{}/memory_versions?view=full", store.id);
     store.client.get(&versions).await.lacks("s3cr3t");
     let view = format!("/versions/{}\">View</a>", memory["memory_version_id"].as_str().unwrap());
