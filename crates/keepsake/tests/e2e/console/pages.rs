@@ -150,6 +150,7 @@ async fn overview_shows_what_was_read_and_written_and_by_whom() {
     ok(&store.client.with_key(text(&session["token"])).post(&calls, &view).await);
     let shown = browser.open(&format!("/console/sessions/{}/reads", text(&session["id"]))).await;
     shown.has(&format!("<span class=\"quiet\">in</span> <a href=\"/console/stores/{}\"><bdi>", store.id));
+    shown.has("<td class=\"whole\">the agent</td>");
 }
 
 #[tokio::test(flavor = "multi_thread")]
