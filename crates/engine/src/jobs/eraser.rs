@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use futures::stream::{self, StreamExt};
 use keepsake_blobs::BlobError;
-use keepsake_core::{BlobKey, ErasureId, ObjectVersions, StoreId, TenantId};
-use keepsake_index::{Auditor, ErasedBlobs, IndexError, RowsErased};
+use keepsake_core::{BlobKey, ErasureId, ObjectVersions, StoreId, Surface, TenantId};
+use keepsake_index::{Auditor, ErasedBlobs, IndexError, RowsErased, UseNumbers};
 use tracing::Instrument;
 
 use super::Lease;
@@ -224,6 +224,11 @@ impl Work<'_> {
                 BATCH_ROWS,
             );
             let step = step.await?;
+            if let Some((store_id, memories)) = step.live_memories {
+                let numbers = UseNumbers { growth: -memories, ..UseNumbers::default() };
+                let store = (self.tenant_id, store_id);
+                self.context().use_counts.note_changes(store, Surface::Api, now, numbers);
+            }
             if step.is_done {
                 return Ok(Some(step));
             }

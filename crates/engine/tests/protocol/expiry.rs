@@ -6,6 +6,7 @@ use proptest::test_runner::Config;
 
 use crate::access::last_read_at;
 use crate::prelude::*;
+use crate::removals::{below, erase};
 
 on_both_databases! {
     expired_memory_without_a_pin_is_deleted_by_nobody_and_can_be_restored,
@@ -378,6 +379,11 @@ async fn daily_counts_equal_a_recount_of_the_log(setup: TestEngine) {
     assert!(expire(&setup).await > 0, "no read or write of this day");
     let counted: Vec<_> = report().await.data.iter().map(|of_day| (of_day.reads, of_day.writes)).collect();
     assert_eq!(counted, recounted);
+    setup.make("/p/live", "a").await;
+    let deleted = setup.make("/p/deleted", "b").await;
+    setup.delete(&deleted).await;
+    erase(&setup, below(&setup, "/p/")).await;
+    report().await;
 }
 
 const MEMORIES: usize = 4;

@@ -252,4 +252,6 @@ pub struct RowsErased {
     pub whole_stores: Vec<StoreId>,
     /// The other affected stores, once all rows are deleted.
     pub part_stores: Vec<StoreId>,
+    /// The live memories that this step deleted in a store that stays.
+    pub live_memories: Option<(StoreId, i64)>,
 }

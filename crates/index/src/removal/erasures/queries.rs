@@ -214,6 +214,7 @@ impl Erasures {
             below: work.selector.and_then(|selector| selector.below()),
             progress: Progress::parse(work.cursor)?,
             receipt: work.counts,
+            live_memories: None,
             now,
             limit: limit.max(1),
         };
@@ -229,7 +230,7 @@ impl Erasures {
             .execute()
             .await?;
         tx.commit().await?;
-        Ok(step.progress.rows_erased())
+        Ok(RowsErased { live_memories: step.live_memories, ..step.progress.rows_erased() })
     }
 
     /// Blobs that an erasure has queued and that no worker has reported as deleted.

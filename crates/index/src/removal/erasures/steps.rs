@@ -146,6 +146,7 @@ impl Progress {
             is_done: self.is_done(),
             part_stores: self.stores.iter().copied().filter(is_in_part).collect(),
             whole_stores: self.whole,
+            live_memories: None,
         }
     }
 }
@@ -160,6 +161,8 @@ pub(super) struct Step {
     pub(super) below: Option<DirPath>,
     pub(super) progress: Progress,
     pub(super) receipt: ErasureReceipt,
+    /// The live memories that the step deleted in a store that stays.
+    pub(super) live_memories: Option<(StoreId, i64)>,
     pub(super) now: Timestamp,
     /// About how many rows to delete; at least one.
     pub(super) limit: u32,
@@ -297,6 +300,7 @@ impl Step {
         let deleted = removal.delete_memories(&self.progress.pending).await?;
         let [memories, live_bytes] = deleted.live;
         removal.count([memories, live_bytes, 0, 0]).await?;
+        self.live_memories = Some((removal.store_id, memories));
         self.receipt.removed.memories += deleted.memories;
         self.receipt.removed.access_times += deleted.access_times;
         self.receipt.removed.search_documents += deleted.search_documents;
