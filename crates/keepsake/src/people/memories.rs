@@ -40,23 +40,30 @@ pub(crate) enum MemoryCommand {
     #[command(visible_alias = "list")]
     Ls(LsArgs),
     /// Prints memories, or versions of them
-    #[command(after_help = "Examples:
+    #[command(
+        visible_alias = "view",
+        after_help = "Examples:
   keepsake memory cat notes.md
   keepsake memory cat notes.md --at 2026-11-20
-  keepsake memory cat memver_…                 a version that `keepsake memory log` lists")]
+  keepsake memory cat memver_…                 a version that `keepsake memory log` lists"
+    )]
     Cat(CatArgs),
     /// Creates a memory or replaces its content, from a file or stdin
+    #[command(visible_alias = "write")]
     Put(PutArgs),
     /// Opens a memory in the editor, and saves it unless somebody else changed it
     #[command(after_help = example("EDITOR='code --wait' keepsake memory edit notes.md"))]
     Edit(PathArgs),
     /// Moves or renames a memory or a directory
-    #[command(after_help = example("keepsake memory mv notes.md archive/notes.md"))]
+    #[command(visible_alias = "rename", after_help = example("keepsake memory mv notes.md archive/notes.md"))]
     Mv(MvArgs),
     /// Deletes memories; their history is kept for the retention
-    #[command(after_help = "Examples:
+    #[command(
+        visible_alias = "delete",
+        after_help = "Examples:
   keepsake memory rm notes.md
-  keepsake memory rm -r drafts --yes")]
+  keepsake memory rm -r drafts --yes"
+    )]
     Rm(RmArgs),
     /// Keeps a memory from expiring
     #[command(after_help = "Examples:
