@@ -83,8 +83,10 @@ pub(super) const TENSORS: [Tensor; 34] = [
     matrix("d3", DIMENSIONS, DIMENSIONS),
 ];
 
-/// The memory of a computation, which the next one uses again: an allocator keeps more of what is freed if each text needs
-/// another size. It has room for [`MAX_TOKENS`] tokens, about 15 KB each; what was never used takes no memory.
+/// The memory of a computation, which is used again by the next one. Texts need different sizes of memory, and a process
+/// keeps much of what it frees in different sizes.
+///
+/// It has room for [`MAX_TOKENS`] tokens, about 15 KB each. The operating system gives memory to the part that was used.
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// The embeddings of the distinct tokens, one after the other.
