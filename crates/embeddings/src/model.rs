@@ -133,7 +133,7 @@ impl Model {
         let lengths: Vec<_> = texts.iter().map(|text| text.len()).collect();
         let (distinct, tokens) = distinct(&texts.concat());
         let read = self.table.read_embeddings(&self.file, &distinct, &mut scratch.embeddings);
-        read.map_err(ModelError::io(&self.path))?;
+        read.map_err(file::unreadable(&self.path))?;
         Ok(self.network.vectors(length, &tokens, &lengths, scratch))
     }
 

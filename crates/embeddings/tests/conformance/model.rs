@@ -133,6 +133,10 @@ fn damaged_model_is_refused_until_it_is_installed_again() {
     assert!(matches!(folder.status(), Err(ModelError::OtherFormat(_))));
     fs::write(&file, &intact).unwrap();
     assert!(look().is_ok());
+    // The file of an opened model is truncated.
+    let opened = Model::open(&folder).unwrap();
+    fs::write(&file, &intact[..10]).unwrap();
+    assert!(matches!(opened.embed(&["text"]), Err(ModelError::Damaged(_))));
 }
 
 fn cosine(one: &[f32], other: &[f32]) -> f32 {
