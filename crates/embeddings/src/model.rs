@@ -66,7 +66,8 @@ impl ModelError {
     }
 }
 
-/// The opened model. It holds about 22 MB in memory, and reads the embeddings of tokens from its file.
+/// The opened model. It holds about 22 MB in memory, and up to 11 MB for the next computation. It reads the embeddings of
+/// tokens from its file.
 ///
 /// The file stays usable if it is removed or replaced meanwhile.
 #[derive(Debug)]
@@ -76,7 +77,7 @@ pub struct Model {
     tokenizer: Tokenizer,
     table: Table,
     network: Network,
-    /// That of the last computation.
+    /// The memory of the last computation, unless another one uses it. Each computation at the same time has its own.
     scratch: Mutex<Option<Scratch>>,
 }
 

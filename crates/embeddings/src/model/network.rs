@@ -86,7 +86,7 @@ pub(super) const TENSORS: [Tensor; 34] = [
 /// The memory of a computation, which is used again by the next one. Texts need different sizes of memory, and a process
 /// keeps much of what it frees in different sizes.
 ///
-/// It has room for [`MAX_TOKENS`] tokens, about 15 KB each. The operating system gives memory to the part that was used.
+/// It has addresses for [`MAX_TOKENS`] tokens of any texts, 20 MB. Each token of a passage uses about 15 KB of memory.
 #[derive(Debug)]
 pub(super) struct Scratch {
     /// The embeddings of the distinct tokens, one after the other.

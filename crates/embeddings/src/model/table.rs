@@ -63,8 +63,11 @@ impl Table {
             let token = token as usize;
             let (chunk, position) = (token % CHUNKS, token / CHUNKS);
             let number = chunk * CHUNK_ROWS + position;
-            let bytes = self.starts[number + 1] - self.starts[number];
-            file.read_exact_at(&mut buffer[..bytes], self.starts[number] as u64)?;
+            // A file that is written to while it is opened could name other tokens.
+            let row = self.starts.get(number..).and_then(<[usize]>::first_chunk);
+            let &[start, end] = row.ok_or(io::ErrorKind::InvalidData)?;
+            let bytes = end - start;
+            file.read_exact_at(&mut buffer[..bytes], start as u64)?;
             let (lowest, scale) = (self.lowest[chunk], self.scales[chunk]);
             let levels = unpack(&buffer, bytes / GROUPS);
             embeddings.extend(levels.map(|level| f32::from(level) * scale + lowest));
