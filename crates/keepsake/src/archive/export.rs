@@ -39,28 +39,30 @@ const OTHER_KINDS: [&str; 6] = [".tar", ".tar.gz", ".tgz", ".tar.xz", ".zip", ".
 
 /// Writes a memory store into an archive. Fails also if a memory was left out.
 pub(crate) async fn run(args: ExportArgs) -> Result<()> {
-    let name = args.target.to_string_lossy().to_lowercase();
+    // A slash at the end, as of `folder/`, is no part of a name.
+    let target: PathBuf = args.target.components().collect();
+    let name = target.to_string_lossy().to_lowercase();
     if name == "-" {
         return Err(Failure::usage(
             "an archive is not written to stdout: name a folder, or a file whose name ends in .tar.zst",
         ));
     }
-    if !is_packed(&args.target) && OTHER_KINDS.iter().any(|end| name.ends_with(end)) {
+    if !is_packed(&target) && OTHER_KINDS.iter().any(|end| name.ends_with(end)) {
         return Err(Failure::usage(format!(
             "{} was not written: an archive is a folder, or a file whose name ends in .tar.zst",
-            args.target.display()
+            target.display()
         )));
     }
     let store = open_store(&args.store).await?.for_backup();
-    let manifest = write_to(&store, &args.target, args.versions, &args.moment).await?;
+    let manifest = write_to(&store, &target, args.versions, &args.moment).await?;
     let counts = manifest.counts;
-    let kind = if is_packed(&args.target) { "" } else { "the folder " };
+    let kind = if is_packed(&target) { "" } else { "the folder " };
     Printer::new(args.store.connection.output.output).done(&json!(manifest), || {
         format!(
             "exported {} ({}) to {kind}{}\n",
             counted(counts.memories, "memory"),
             words::bytes(counts.content_bytes),
-            args.target.display()
+            target.display()
         )
     })?;
     require_whole(&manifest.left_out)

@@ -94,7 +94,7 @@ async fn killed_export_begins_again() {
     fs::write(format!("{partial}/export.json"), r#"{"memory_store_id":"memstore_x"}"#).unwrap();
     symlink(format!("{other}.partial"), format!("{partial}/memories/b")).unwrap();
     person.put("b/c.md", "two\n").await;
-    person.ok(&format!("export {}", person.path("archive"))).await;
+    person.ok(&format!("export {}/", person.path("archive"))).await;
     assert_eq!(files(format!("{other}.partial")).len(), 1);
     assert_eq!(fs::read_to_string(person.path("archive/memories/b/c.md")).unwrap(), "two\n");
 }
