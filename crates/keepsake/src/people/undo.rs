@@ -270,7 +270,7 @@ async fn carry_out(
             return Ok(());
         }
         if !connection.printer.is_table() {
-            notice(&in_words(&plan));
+            notice(&planned(&plan));
         }
         confirm(&format!("Change {}?", counted(made, "memory")), false)?;
         if body["until_seq"].is_null() {
@@ -354,7 +354,7 @@ async fn show(connection: &Connection, plan: &Value, ids: IdsArgs) -> Result<()>
         notice(&format!("{more} more memories are not shown"));
     }
     if !items.is_empty() {
-        notice(&in_words(plan));
+        notice(&planned(plan));
     }
     Ok(())
 }
@@ -380,6 +380,11 @@ const ACTIONS: [&str; 4] = ["restored", "deleted", "recreated", "renamed"];
 
 fn made(undo: &Value) -> u64 {
     ACTIONS.iter().filter_map(|action| undo["counts"][action].as_u64()).sum()
+}
+
+/// Says of a plan that nothing is changed yet.
+fn planned(plan: &Value) -> String {
+    format!("would be: {}", in_words(plan))
 }
 
 /// `restored 2, deleted 1, skipped 1`

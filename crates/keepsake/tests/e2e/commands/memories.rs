@@ -234,8 +234,9 @@ async fn changes_are_taken_back_and_a_store_is_restored_and_forked() {
     person.ok("memory rm b.md --yes").await;
     person.ends("undo --until-seq 2", 2, "nothing says what to take back").await;
     person.ends("undo --after-seq 2", 2, "--yes").await;
-    let plan = person.ok("undo --key tests --after-seq 2 --dry-run").await;
-    says(&plan, &["restored", "recreated", "/memories/b.md"]);
+    let plan = person.line("undo --key tests --after-seq 2 --dry-run").await;
+    plan.ends(0, "would be: restored 1, recreated 1");
+    says(&plan.stdout, &["restored", "recreated", "/memories/b.md"]);
     assert_eq!(person.ok("undo --after-seq 2 --under c --yes").await, "there is nothing to take back\n");
     let undone = person.line("undo --since 1h --after-seq 2 --yes").await;
     undone.ends(0, "undo: keepsake undo --key apikey_");
