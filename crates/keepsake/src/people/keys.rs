@@ -16,7 +16,7 @@ use super::{failure_of, text_of};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
 use crate::ids::LIVE_API_KEY;
 use crate::operator::target::{call, stores_of};
-use crate::output::{Column, Printer, Text, Time, confirm, printable, require_terminal};
+use crate::output::{Column, Printer, Text, Time, confirm, items_of, printable, require_terminal};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default scopes of a key, which an agent needs.
@@ -178,9 +178,11 @@ async fn create(args: CreateKeyArgs) -> Result<()> {
     let failed = "the API key was not created";
     let (printer, made) = args.of.call(failed, Method::POST, &[], &[], Some(body)).await?;
     printer.done(&made, || {
+        let scopes: Vec<_> = items_of(&made, "scopes").iter().filter_map(Value::as_str).collect();
         format!(
-            "created the API key {}; this is its secret, which is not shown again:\n\n{}\n",
-            text_of(&made, "id"),
+            "created the API key {} with {}; this is its secret, which is not shown again:\n\n{}\n",
+            named(&made),
+            scopes.join(", "),
             text_of(&made, "api_key"),
         )
     })
@@ -209,10 +211,14 @@ async fn revoke(args: RevokeKeyArgs) -> Result<()> {
         require_terminal()?;
         // The question names the key that a name or the beginning of an id means.
         let (_, found) = args.of.clone().call(failed, Method::GET, &[&key], &[], None).await?;
-        let name = printable(text_of(&found, "name"));
         text_of(&found, "id").clone_into(&mut key);
-        confirm(&format!("Revoke the API key {name} ({}), permanently?", printable(&key)), false)?;
+        confirm(&format!("Revoke the API key {}, permanently?", named(&found)), false)?;
     }
     let (printer, revoked) = args.of.call(failed, Method::POST, &[&key, "revoke"], &[], None).await?;
-    printer.done(&revoked, || format!("revoked the API key {}\n", text_of(&revoked, "id")))
+    printer.done(&revoked, || format!("revoked the API key {}\n", named(&revoked)))
+}
+
+/// `fleet (apikey_…)`
+fn named(key: &Value) -> String {
+    format!("{} ({})", printable(text_of(key, "name")), printable(text_of(key, "id")))
 }

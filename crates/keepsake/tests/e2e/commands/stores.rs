@@ -86,7 +86,8 @@ async fn keys_and_erasures_are_made_with_the_credential_that_may() {
     person.ok(&format!("{revoke} --yes")).await;
     assert!(person.json("key list -o json").await["data"][0]["revoked_at"].is_string());
     for said in ["the API key `again` is", "2 API keys with the name `again` are"] {
-        person.ok("key create --name again").await;
+        let made = person.ok("key create --name again").await;
+        says(&made, &["created the API key again (apikey_", ") with memory:read, memory:write; "]);
         person.ok("key revoke again --yes").await;
         let said = format!("{said} revoked already: apikey_");
         person.ends("key revoke again --yes", 3, &said).await;
