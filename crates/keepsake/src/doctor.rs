@@ -255,11 +255,22 @@ async fn check_key(client: &Client) -> Finding {
         Some(time) => format!("; expires at {time}"),
         None => String::new(),
     };
-    let actor = actor_id(&credential["actor"]);
+    let id = actor_id(&credential["actor"]);
+    let actor = match name_of_key(client, &credential["actor"], &scopes).await {
+        Some(name) => format!("{name} ({id})"),
+        None => id,
+    };
     if scopes.is_empty() {
         return problem(format!("{actor} has no scopes"), "make a key with scopes, or give its issuer some");
     }
     ok(format!("{actor}: {}{stores}{expiry}", scopes.join(", ")))
+}
+
+/// The name of an API key. `None`: it is no key, or may not look up names.
+async fn name_of_key(client: &Client, actor: &Value, scopes: &[&str]) -> Option<String> {
+    let id = actor["api_key_id"].as_str().filter(|_| scopes.contains(&"keys:admin"))?;
+    let key = client.get::<Value>(&["api_keys", id], &[]).await.ok()?;
+    key["name"].as_str().map(str::to_owned)
 }
 
 async fn check_store(store: &StoreApi) -> Finding {

@@ -68,7 +68,7 @@ async fn names_hints_and_advice_are_whole_at_80_and_at_120_columns() {
         (&format!("import {large}"), 1, "the operator raises the limit: `limits.bytes_per_memory`"),
         (&format!("backup {backup} --force --config {config}"), 0, "1 tenant, 1 memory store, "),
         (&format!("restore {backup} --config {config}"), 1, "another process is using the folder "),
-        ("doctor", 0, "ok      key      apikey_"),
+        ("doctor", 0, "ok      key      tests (apikey_"),
         ("erase notes --under nobody --yes", 0, "0 versions of 0 B; the receipt is erasure_"),
         (&format!("serve --dev --no-model --listen {port} --data-dir {large}"), 1, "--listen names another"),
     ] {
