@@ -131,7 +131,7 @@ enum Command {
     Undo(undo::UndoArgs),
     /// Writes a memory store into an archive
     Export(archive::ExportArgs),
-    /// Writes an archive, a folder or another store's memories into a memory store
+    /// Writes an archive, a folder or another store into a memory store
     Import(archive::ImportArgs),
     /// Copies memories from one server to another
     Copy(copy::CopyArgs),
@@ -154,7 +154,7 @@ enum Command {
     /// Lists and shows erasures
     #[command(subcommand)]
     Erasure(erasures::ErasureCommand),
-    /// Checks server, version, key, store, clock, search and folder, and says what to do
+    /// Checks what the commands need, and says what to do
     Doctor(doctor::DoctorArgs),
     /// Runs the tests of a memory store
     Test(store_tests::TestArgs),
@@ -165,7 +165,7 @@ enum Command {
   keepsake serve --dev                  all data in one folder, to try it
   keepsake serve --config keepsake.toml")]
     Serve(serve::ServeArgs),
-    /// Serves one MCP client over stdin and stdout, from a local folder or as a bridge to a server
+    /// Serves one MCP client over stdio, from a folder or as a bridge
     Mcp(mcp::McpArgs),
     /// Checks the configuration
     #[command(subcommand)]
@@ -186,7 +186,7 @@ enum Command {
     Backup(backup::BackupArgs),
     /// Replaces the database with a backup, and keeps the old one
     Restore(backup::RestoreArgs),
-    /// Reads every row, checks every blob's hash and recounts the totals; changes nothing
+    /// Checks all rows and blobs, and recounts totals; changes nothing
     Verify(verify::VerifyArgs),
     /// Manages where content is
     #[command(subcommand)]
