@@ -72,8 +72,6 @@ pub(crate) struct ImportArgs {
     /// An archive, or a folder of text files
     #[arg(value_name = "SOURCE", required_unless_present = "from_url")]
     source: Option<PathBuf>,
-    #[command(flatten)]
-    from: FromArgs,
     /// Imports into this directory, as agents see it
     #[arg(long, value_name = "PATH", default_value = "/memories")]
     prefix: String,
@@ -86,6 +84,9 @@ pub(crate) struct ImportArgs {
     /// Shows what would be done and changes nothing
     #[arg(long)]
     dry_run: bool,
+    // Last: its heading would be that of what follows.
+    #[command(flatten)]
+    from: FromArgs,
 }
 
 /// Another store as the source of an import.

@@ -101,9 +101,10 @@ impl KeysOf {
   keepsake key list --tenant wrkspc_… --config keepsake.toml")]
 pub(crate) struct ListKeysArgs {
     #[command(flatten)]
-    of: KeysOf,
-    #[command(flatten)]
     page: PageArgs,
+    // Last: its heading would be that of what follows.
+    #[command(flatten)]
+    of: KeysOf,
 }
 
 #[derive(Debug, Args)]
@@ -114,8 +115,6 @@ Examples:
   keepsake key create --name reader --scope memory:read --store notes --expires-in-days 30
   keepsake key create --tenant wrkspc_… --name fleet --config keepsake.toml")]
 pub(crate) struct CreateKeyArgs {
-    #[command(flatten)]
-    of: KeysOf,
     /// A display name
     #[arg(long)]
     name: String,
@@ -128,6 +127,9 @@ pub(crate) struct CreateKeyArgs {
     /// The number of days until the key expires
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=36_500))]
     expires_in_days: Option<u32>,
+    // Last: its heading would be that of what follows.
+    #[command(flatten)]
+    of: KeysOf,
 }
 
 #[derive(Debug, Args)]
@@ -135,14 +137,15 @@ pub(crate) struct CreateKeyArgs {
   keepsake key revoke apikey_…
   keepsake key revoke --tenant wrkspc_… apikey_… --config keepsake.toml")]
 pub(crate) struct RevokeKeyArgs {
-    #[command(flatten)]
-    of: KeysOf,
     /// The key: its id or its name
     #[arg(value_name = "KEY")]
     key: String,
     /// Does not ask for confirmation
     #[arg(short, long)]
     yes: bool,
+    // Last: its heading would be that of what follows.
+    #[command(flatten)]
+    of: KeysOf,
 }
 
 /// A parser whose help lists the scopes.
