@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::cli::StoreArgs;
 use crate::failures::{class_of, of_client};
+use crate::names::Names;
 use crate::output::{Column, Printer, Text, actor_id, bytes, items_of, limit};
 use crate::people::{connect, meaning_of, open_store, text_of};
 use crate::store_api::StoreApi;
@@ -256,21 +257,15 @@ async fn check_key(client: &Client) -> Finding {
         None => String::new(),
     };
     let id = actor_id(&credential["actor"]);
-    let actor = match name_of_key(client, &credential["actor"], &scopes).await {
-        Some(name) => format!("{name} ({id})"),
-        None => id,
+    let get = async |list: &str, id: &str| {
+        client.get::<Value>(&[list, id], &[]).await.map_err(|error| class_of(&error))
     };
+    let names = Names::look_up(vec![&id], &["api_keys"], &get).await;
+    let actor = names.of(&id).map_or_else(|| id.clone(), |name| format!("{name} ({id})"));
     if scopes.is_empty() {
         return problem(format!("{actor} has no scopes"), "make a key with scopes, or give its issuer some");
     }
     ok(format!("{actor}: {}{stores}{expiry}", scopes.join(", ")))
-}
-
-/// The name of an API key. `None`: it is no key, or may not look up names.
-async fn name_of_key(client: &Client, actor: &Value, scopes: &[&str]) -> Option<String> {
-    let id = actor["api_key_id"].as_str().filter(|_| scopes.contains(&"keys:admin"))?;
-    let key = client.get::<Value>(&["api_keys", id], &[]).await.ok()?;
-    key["name"].as_str().map(str::to_owned)
 }
 
 async fn check_store(store: &StoreApi) -> Finding {

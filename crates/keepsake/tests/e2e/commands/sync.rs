@@ -309,7 +309,7 @@ async fn erasure_after_a_restored_backup_takes_no_last_copy_and_uploads_nothing(
     place.write("b.md", "of the lost time");
     place.sync("").await.ok();
     place.restore_backup().await;
-    // Versions of the same 100 ms may have ids in another order: nobody restores a backup so soon.
+    // An operator needs longer than the 100 ms within which two versions may have their ids in another order than their commits.
     clock.set(1);
     // The new history has as many changes as the lost one.
     place.person.put("c.md", "3").await;
