@@ -324,7 +324,7 @@ async fn restorable(connection: &Connection, given: &str) -> Result<String> {
     let path = api_path(given)?;
     if find(connection, &path, "basic").await?.is_some() {
         return Err(Failure::conflict(format!(
-            "{0} exists: give one of its versions, which `keepsake memory log {1}` lists",
+            "{0} exists: `keepsake memory log {1}` lists its versions, and `keepsake memory restore memver_…` writes one back",
             agent_path(&path),
             shell_word(&agent_path(&path))
         )));
