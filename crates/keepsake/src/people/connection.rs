@@ -242,6 +242,8 @@ async fn only_store(client: &Client) -> Result<String> {
     match found.as_slice() {
         [store] => Ok(text_of(store, "id").to_owned()),
         [] => Err(Failure::not_found("there is no memory store: `keepsake store create NAME` creates one")),
-        _ => Err(Failure::usage("there are several memory stores: --store or KEEPSAKE_STORE names one")),
+        _ => Err(Failure::usage(
+            "there are several memory stores: --store or KEEPSAKE_STORE names one, and `keepsake store list` shows all",
+        )),
     }
 }
