@@ -19,7 +19,7 @@ use serde_json::json;
 use crate::backends;
 use crate::data_dir;
 use crate::failures::of_engine;
-use crate::output::{Printer, counted, print};
+use crate::output::{Printer, counted, named, print};
 use target::{CommandDatabase, OperatorApi};
 
 #[derive(Debug, Args)]
@@ -74,5 +74,5 @@ pub(crate) async fn create_store(
         "name": store.name,
         "created_at": store.created_at.to_rfc3339(),
     });
-    printer.done(&object, || format!("created the memory store {}\n", store.store_id))
+    printer.done(&object, || format!("created the memory store {}\n", named(&object)))
 }

@@ -273,6 +273,11 @@ pub(crate) fn text_of<'a>(object: &'a Value, field: &str) -> &'a str {
     object[field].as_str().unwrap_or_default()
 }
 
+/// The name and the id of an object: `fleet (apikey_…)`.
+pub(crate) fn named(object: &Value) -> String {
+    format!("{} ({})", printable(text_of(object, "name")), printable(text_of(object, "id")))
+}
+
 /// The items of a list in an object; none if it is missing.
 pub(crate) fn items_of<'a>(object: &'a Value, field: &str) -> &'a [Value] {
     object[field].as_array().map_or(&[][..], Vec::as_slice)

@@ -11,7 +11,7 @@ use super::target::{OperatorApi, call, list, show, with_api};
 use crate::cli::{IdsArgs, PageArgs, SearchModeArgs, TargetArgs, given, require_change};
 use crate::names::Names;
 use crate::output::{
-    Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, notice, print, printable,
+    Action, Bytes, Column, Count, Limits, Printer, Text, Time, confirm, limit, named, notice, print,
     require_terminal, text_of,
 };
 
@@ -229,7 +229,7 @@ async fn create(args: CreateTenantArgs) -> Result<()> {
     args.search_mode.set_in(&mut body);
     let (failed, target) = ("the tenant was not created", args.target.clone());
     let (printer, made) = call(args.target, failed, Method::POST, &["tenants"], &[], Some(body)).await?;
-    printer.done(&made, || format!("created the tenant {}\n", text_of(&made, "id")))?;
+    printer.done(&made, || format!("created the tenant {}\n", named(&made)))?;
     // Scripts, which may make many tenants, go by ids.
     if printer.is_table() {
         let search = async |api: &OperatorApi| api.namesake(&made).await;
@@ -256,14 +256,14 @@ async fn update(args: UpdateTenantArgs) -> Result<()> {
     require_change(&body, "keepsake tenant update")?;
     let (failed, path) = ("the tenant was not changed", ["tenants", &args.of.tenant]);
     let (printer, changed) = call(args.of.target, failed, Method::PATCH, &path, &[], Some(body)).await?;
-    printer.done(&changed, || format!("changed the tenant {}\n", text_of(&changed, "id")))
+    printer.done(&changed, || format!("changed the tenant {}\n", named(&changed)))
 }
 
 async fn change(args: TenantArgs, action: &str, done: &str) -> Result<()> {
     let path = ["tenants", &args.tenant, action];
     let failed = format!("the tenant was not {done}");
     let (printer, changed) = call(args.target, &failed, Method::POST, &path, &[], None).await?;
-    printer.done(&changed, || format!("{done} the tenant {}\n", text_of(&changed, "id")))
+    printer.done(&changed, || format!("{done} the tenant {}\n", named(&changed)))
 }
 
 async fn delete(args: DeleteTenantArgs) -> Result<()> {
@@ -274,10 +274,8 @@ async fn delete(args: DeleteTenantArgs) -> Result<()> {
         // The question names the tenant that a name or the beginning of an id means.
         let path = ["tenants", tenant.as_str()];
         let (_, found) = call(args.of.target.clone(), failed, Method::GET, &path, &[], None).await?;
-        let name = printable(text_of(&found, "name"));
         text_of(&found, "id").clone_into(&mut tenant);
-        let id = printable(&tenant);
-        confirm(&format!("Delete the tenant {name} ({id}) with all its data, permanently?"), false)?;
+        confirm(&format!("Delete the tenant {} with all its data, permanently?", named(&found)), false)?;
     }
     let path = ["tenants", tenant.as_str()];
     let of_target = args.of.target.repeated();

@@ -16,7 +16,7 @@ use super::{failure_of, text_of};
 use crate::cli::{PageArgs, ServerArgs, TargetArgs};
 use crate::ids::LIVE_API_KEY;
 use crate::operator::target::{call, stores_of};
-use crate::output::{Column, Printer, Text, Time, confirm, items_of, printable, require_terminal};
+use crate::output::{Column, Printer, Text, Time, confirm, items_of, named, require_terminal};
 
 const DAY: Duration = Duration::from_hours(24);
 /// The default scopes of a key, which an agent needs.
@@ -219,9 +219,4 @@ async fn revoke(args: RevokeKeyArgs) -> Result<()> {
     }
     let (printer, revoked) = args.of.call(failed, Method::POST, &[&key, "revoke"], &[], None).await?;
     printer.done(&revoked, || format!("revoked the API key {}\n", named(&revoked)))
-}
-
-/// `fleet (apikey_…)`
-fn named(key: &Value) -> String {
-    format!("{} ({})", printable(text_of(key, "name")), printable(text_of(key, "id")))
 }

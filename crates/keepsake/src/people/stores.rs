@@ -15,7 +15,7 @@ use crate::cli::{
 };
 use crate::operator;
 use crate::output::{
-    Bytes, Column, Count, Period, Printer, Text, Time, counted, items_of, notice, print, printable,
+    Bytes, Column, Count, Period, Printer, Text, Time, counted, items_of, named, notice, print, printable,
 };
 
 const COLUMNS: [Column; 5] = [
@@ -369,8 +369,7 @@ fn body_of(name: Option<&str>, fields: StoreFields, remove_metadata: &[String]) 
 }
 
 fn sentence(done: &str, store: &Value) -> String {
-    let text = |field: &str| printable(text_of(store, field));
-    format!("{done} the memory store {} ({})\n", text("name"), text("id"))
+    format!("{done} the memory store {}\n", named(store))
 }
 
 pub(super) fn parse_pair(text: &str) -> Result<(String, String), String> {

@@ -14,7 +14,7 @@ use super::sessions::find_session;
 use super::{api_folder, confirm, failure_of, put_agent_paths, text_of};
 use crate::cli::{ConnectionArgs, IdsArgs, StoreArgs, example, given, parse_moment, shell_word};
 use crate::ids::{API_KEY, SESSION};
-use crate::output::{Actor, Text, counted, items_of, notice, printable};
+use crate::output::{Actor, Text, counted, items_of, named, notice, printable};
 
 const NOT_UNDONE: &str = "the changes were not taken back";
 /// After a failure of the server or the network.
@@ -205,8 +205,7 @@ pub(super) async fn fork(args: ForkStoreArgs) -> Result<()> {
     if let Some(skipped @ 1..) = origin["skipped"].as_u64() {
         notice(&format!("{skipped} memories were not copied"));
     }
-    let name = printable(text_of(&made, "name"));
-    connection.printer.done(&made, || format!("made the memory store {name} ({})\n", text_of(&made, "id")))
+    connection.printer.done(&made, || format!("made the memory store {}\n", named(&made)))
 }
 
 /// The changes that a command makes, for the command that takes them back.

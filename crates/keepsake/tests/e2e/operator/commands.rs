@@ -53,7 +53,8 @@ async fn commands_print_the_same_and_fail_alike_locally_and_over_http() {
     let refused = sides.remote(&format!("tenant update {id} --limit expires_unused_after=99999d")).await;
     refused.ends(1, "the tenant was not changed: `--limit` ");
     sides.remote(&format!("tenant update {id}")).await.ends(2, "nothing says what to change");
-    sides.remote(&format!("tenant suspend {id}")).await.ok();
+    let suspended = sides.remote(&format!("tenant suspend {id}")).await.ok();
+    assert_eq!(suspended, format!("suspended the tenant uno ({id})\n"));
     let (url, api_key) = (sides.server.url(), text(&key["api_key"]));
     let variables = [("KEEPSAKE_URL", &*url), ("KEEPSAKE_API_KEY", api_key), ("XDG_CONFIG_HOME", "/nowhere")];
     let doctor = keepsake_with(&["doctor"], &variables).await;
