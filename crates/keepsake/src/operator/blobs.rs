@@ -19,7 +19,7 @@ use crate::output::{Printer, bytes, counted, print, progress_bar};
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum BlobCommand {
-    /// Moves all content between the index and an object store; run it again to continue
+    /// Moves content between index and object store; run it again to continue
     Move(MoveBlobsArgs),
 }
 

@@ -51,7 +51,7 @@ pub(crate) enum MemoryCommand {
     /// Creates a memory or replaces its content, from a file or stdin
     #[command(visible_alias = "write")]
     Put(PutArgs),
-    /// Opens a memory in the editor, and saves it unless somebody else changed it
+    /// Opens a memory in the editor, and saves it if nobody else changed it
     #[command(after_help = example("EDITOR='code --wait' keepsake memory edit notes.md"))]
     Edit(PathArgs),
     /// Moves or renames a memory or a directory
@@ -85,7 +85,7 @@ Examples:
     Log(LogArgs),
     /// Shows the differences between two versions
     Diff(DiffArgs),
-    /// Writes an earlier version back as a new version, also of a deleted memory
+    /// Writes an earlier version back as a new one, also of a deleted memory
     Restore(RestoreArgs),
     /// Removes the content and the path of a version, permanently
     #[command(after_help = example("keepsake memory redact memver_…"))]

@@ -64,7 +64,7 @@ pub(crate) enum StoreCommand {
     /// Makes a memory store read-only, permanently
     #[command(after_help = example("keepsake store archive notes"))]
     Archive(SureStoreArgs),
-    /// Deletes a memory store with its memories and their history, permanently
+    /// Deletes a memory store and its history, permanently
     #[command(visible_alias = "rm", after_help = example("keepsake store delete notes"))]
     Delete(SureStoreArgs),
     /// Shows a memory store's size, limits and largest memories
@@ -74,7 +74,7 @@ pub(crate) enum StoreCommand {
     Restore(RestoreStoreArgs),
     /// Makes a memory store with the content of another one
     Fork(ForkStoreArgs),
-    /// Shows what changed since a moment of the past, or what differs from another store
+    /// Shows what changed since a moment, or differs from another store
     Diff(DiffStoreArgs),
 }
 
