@@ -51,7 +51,7 @@ pub(crate) enum MemoryCommand {
     /// Creates a memory or replaces its content, from a file or stdin
     #[command(visible_alias = "write")]
     Put(PutArgs),
-    /// Opens a memory in the editor, and saves it if nobody else changed it
+    /// Opens a memory in the editor, and saves it unless others changed it
     #[command(after_help = example("EDITOR='code --wait' keepsake memory edit notes.md"))]
     Edit(PathArgs),
     /// Moves or renames a memory or a directory
