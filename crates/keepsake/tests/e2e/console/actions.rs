@@ -70,7 +70,7 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
     browser.open("/console/erasures/preview?store=blu").await.has("the store Blues with everything in it");
     browser.get("/console/erasures/preview?store=blu&prefix=//").await.answered(400).has("an empty segment");
     let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
-    says(&shown.text, &["<li>1 store</li>", "Reds"]);
+    says(&shown.text, &["<li>1 store</li>", "The whole list</summary>", "Reds"]);
     shown.lacks("Blues");
     let once = shown.field("once");
     let chosen = [("metadata_name", "team"), ("metadata_value", "red"), ("once", once.as_str())];
@@ -253,8 +253,12 @@ async fn version_is_redacted_with_a_word_and_an_expiry_time_is_set() {
     browser.open(&format!("{}/compare?to={to}", page_of(&store))).await.has("each line looks added");
     let versions = format!("/v1/memory_stores/{}/memory_versions?view=full", store.id);
     store.client.get(&versions).await.lacks("s3cr3t");
-    let view = format!("/versions/{}\">View</a>", memory["memory_version_id"].as_str().unwrap());
-    browser.open(&format!("{page}/history")).await.has(&view);
+    let first = memory["memory_version_id"].as_str().unwrap();
+    browser.open(&format!("{page}/history")).await.has(&format!("/versions/{first}\">View</a>"));
+    let shown = browser.open(&format!("{}/versions/{first}", page_of(&store))).await;
+    shown.has("<h1>Redacted version</h1>");
+    let compared = browser.open(&format!("{}/compare?to={first}", page_of(&store))).await;
+    compared.has("<h1>Changes of a redacted version</h1>");
     // A path cannot be edited here: the page says that the secret is still there.
     let (_, page) = write(&store, "/s3cr3t.md", "x\n").await;
     let at = format!("{page}/secret");
