@@ -79,6 +79,8 @@ struct Selection {
     word: String,
     counts: Vec<String>,
     examples: Vec<Markup>,
+    /// Whether there are more than the examples.
+    has_more: bool,
     keeps_store: bool,
 }
 
@@ -131,6 +133,7 @@ async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selec
                     "all deleted, moved and earlier versions of them".to_owned(),
                 ],
                 examples,
+                has_more: found.next.is_some(),
                 keeps_store: true,
             })
         }
@@ -148,6 +151,7 @@ async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selec
                 ],
                 word: report.store.name,
                 examples: Vec::new(),
+                has_more: false,
                 keeps_store: false,
             })
         }
@@ -185,6 +189,7 @@ async fn stores_with(caller: &Caller, pairs: &Map<String, Value>) -> Result<Sele
             format!("{least}{}", place::memories(memories)),
         ],
         examples: names.iter().take(50).map(|name| Markup::text(name)).collect(),
+        has_more: names.len() > 50 || asked.page.is_some(),
         keeps_store: false,
     })
 }
