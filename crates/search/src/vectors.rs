@@ -228,10 +228,6 @@ impl Comparison<'_> {
         spans.filter_map(|(span, nearest)| Some((span.memory, self.similarity((*nearest)?))))
     }
 
-    pub(crate) const fn chunk_count(&self) -> usize {
-        self.vectors.live_chunks
-    }
-
     fn similarity(&self, NearestChunk { cosine, place }: NearestChunk) -> Similarity {
         let distance = f64::from(cosine) - self.mean;
         let StoredChunk { offset, len, .. } = self.vectors.chunks[place];

@@ -28,10 +28,11 @@ struct Row {
 /// What found a hit.
 fn finder(parts: &SearchExplanation) -> &'static str {
     match (parts.lexical > 0.0, parts.meaning > 0.0) {
-        (true, true) => "words and meaning",
-        (true, false) => "words",
-        // The only passage of a store is found with the score 0.
-        (false, _) => "meaning",
+        (true, true) => "found by words and meaning",
+        (true, false) => "found by words",
+        (false, true) => "found by meaning",
+        // The closest memories fill up a list of few hits.
+        (false, false) => "one of the closest",
     }
 }
 

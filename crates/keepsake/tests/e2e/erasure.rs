@@ -329,7 +329,11 @@ async fn erased_memories_are_nowhere(pair: Pair) {
     assert_eq!(paths_in(&client, &session).await, of_session);
     assert_eq!(place.found_in(&deployment).await, 0);
     assert_eq!(deployment.number(OF_MEANING).await, KEPT_OF_MEANING);
-    assert_eq!(ok(&client.get(&search).await)["data"], json!([]));
+    // In a store of a few memories, search by meaning finds all.
+    let found = ok(&client.get(&search).await);
+    let mut found = strings(found["data"].as_array().unwrap(), "path");
+    found.sort_unstable();
+    assert_eq!(found, KEPT_PATHS);
 
     let store = Store::of(&client, &tenant);
     let listed = client.all(&format!("{}?view=full", store.memories())).await;

@@ -20,10 +20,9 @@ const FULL_Z: f64 = 4.0;
 /// About one of six chunks is as far above the mean by chance, but short queries are
 /// often no nearer to what they mean. The hits are ordered by this distance.
 const MIN_Z: f64 = 1.0;
-/// The share of the largest possible distance from the mean that is enough in a store
-/// with few chunks: among `n` chunks none is further away than the root of `n - 1`. Below
-/// this, a few hits too many cost less than one too few.
-const MIN_SHARE_OF_Z: f64 = 0.25;
+/// So many hits are found in any case, if the store has so many memories: among a few
+/// chunks none is far from their mean, and a hit too many costs less than one too few.
+const MIN_HITS: usize = 5;
 /// Maximum number of hits that have no word of the query.
 const MAX_HITS_WITHOUT_WORDS: usize = 100;
 
@@ -62,9 +61,10 @@ pub(super) fn fuse(
                 hit.add_meaning(fusion.weight, similarity);
             }
         }
-        hits.extend(without_words(&compared, filter).into_iter().map(|(similarity, slot)| {
+        hits.extend(without_words(&compared, filter, found.len()).into_iter().map(|(similarity, slot)| {
             let mut hit = Hit::of_words(0.0, slot);
             hit.add_meaning(fusion.weight, similarity);
+            hit.chunk = Some(similarity.chunk);
             hit
         }));
     }
@@ -72,26 +72,25 @@ pub(super) fn fuse(
 }
 
 /// The nearest of the memories that were not found by words.
-fn without_words(compared: &Comparison<'_>, filter: &Filter<'_>) -> Vec<(Similarity, u32)> {
+fn without_words(
+    compared: &Comparison<'_>,
+    filter: &Filter<'_>,
+    found_by_words: usize,
+) -> Vec<(Similarity, u32)> {
     let store = filter.index.store;
-    let min_z = min_z(compared.chunk_count());
-    let near = compared.rest().filter(|(_, similarity)| similarity.z >= min_z);
-    // The vectors may be ahead of the postings.
-    let near = near.filter_map(|(memory, similarity)| Some((similarity, store.slot_of(memory)?)));
-    let mut near: Vec<_> = near.filter(|(_, slot)| filter.allows(*slot)).collect();
-    keep_first(&mut near, MAX_HITS_WITHOUT_WORDS, |(a, a_slot), (b, b_slot)| {
-        store.order(&(a.z, *a_slot), &(b.z, *b_slot))
-    });
-    near
-}
-
-/// The least distance from the mean of a memory that is found only by meaning, among
-/// this number of chunks.
-#[expect(clippy::cast_precision_loss, reason = "chunks of a store are far below 2^52")]
-fn min_z(chunks: usize) -> f64 {
-    // The only chunk of a store is at its mean.
-    let max_z = (chunks.saturating_sub(1) as f64).sqrt();
-    MIN_Z.min(MIN_SHARE_OF_Z * max_z)
+    let nearest = |min_z: f64, count: usize| {
+        let near = compared.rest().filter(|(_, similarity)| similarity.z >= min_z);
+        // The vectors may be ahead of the postings.
+        let near = near.filter_map(|(memory, similarity)| Some((similarity, store.slot_of(memory)?)));
+        let mut near: Vec<_> = near.filter(|(_, slot)| filter.allows(*slot)).collect();
+        keep_first(&mut near, count, |(a, a_slot), (b, b_slot)| {
+            store.order(&(a.z, *a_slot), &(b.z, *b_slot))
+        });
+        near
+    };
+    let near = nearest(MIN_Z, MAX_HITS_WITHOUT_WORDS);
+    let missing = MIN_HITS.saturating_sub(found_by_words);
+    if near.len() < missing { nearest(f64::NEG_INFINITY, missing) } else { near }
 }
 
 impl Hit {

@@ -170,9 +170,10 @@ async fn search_page_says_what_found_a_hit_and_why() {
     }
     meaning::is_complete(&client, tenant.store_id).await;
     let page = browser.open("/console/search?q=keep+it+short").await;
-    says(&page.text, &["1 hit on this page, best first.</p>", "She prefers terse replies."]);
+    says(&page.text, &["3 hits on this page, best first.</p>", "She prefers terse replies."]);
     says(&page.text, &["found by meaning, line 1", "<summary>Why</summary><p>Score 0."]);
     page.has(": words 0.00, meaning 0.");
+    page.has("one of the closest, line 1");
     browser.open("/console/search?q=ship+on+tuesdays").await.has("found by words and meaning, line 1");
     let quoted = browser.open("/console/search?q=%22terse+replies%22").await;
     quoted.has("Note: only words were searched, because the query has a quoted phrase.");

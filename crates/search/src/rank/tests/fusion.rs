@@ -50,7 +50,7 @@ fn score_is_the_weighted_sum_of_words_and_meaning() {
     let vectors = vectors(&[FAR, FAR, FAR, NEAR]);
     let z = 0.75 / (3.0_f64 / 16.0).sqrt();
     let found = fused(&index, "terse zebra", &vectors, NEAR);
-    assert_eq!(paths(&found), ["a", "c", "d"]);
+    assert_eq!(paths(&found), ["a", "c", "d", "b"]);
     let scores = search(&index, "terse zebra").found;
     // No memory has the second word, which counts anyway.
     let idf = |having: f64| (1.0 + (4.0 - having + 0.5) / (having + 0.5)).ln();
@@ -70,12 +70,12 @@ fn score_is_the_weighted_sum_of_words_and_meaning() {
     let share = search(&index, query).found[0].score / (idf(2.0) + 4.0 * idf(0.0));
     assert!(share < 0.2, "{share}");
     let found = fused(&index, query, &vectors, NEAR);
-    assert_eq!(paths(&found), ["d", "a", "c"]);
+    assert_eq!(paths(&found), ["d", "a", "c", "b"]);
     assert_near(found[1].lexical, (1.0 - WEIGHT) * share * share / 0.2);
     // The best hit of a query whose words are all there counts fully.
     let found = fused(&index, "terse", &vectors, NEAR);
     assert_near(found[0].lexical, 1.0 - WEIGHT);
-    assert_eq!(paths(&found), ["a", "c", "d"]);
+    assert_eq!(paths(&found), ["a", "c", "d", "b"]);
 }
 
 #[test]
@@ -87,16 +87,26 @@ fn memory_is_found_by_its_nearest_chunk() {
     set(&mut vectors, 9, &[NEAR]);
     set(&mut vectors, 10, &[FAR; 9]);
     let found = fused(&index, "absent", &vectors, NEAR);
-    assert_eq!((paths(&found), found[0].chunk), (vec!["c"], Some((20, 10))));
-    // One of two chunks is nearer than the mean; a single one has no other to compare with.
+    assert_eq!((paths(&found), found[0].chunk), (vec!["c", "a", "b", "d"], Some((20, 10))));
+    // A single chunk has no other to compare with, and of two both are found: all are equally near here.
     let two = store(&[("/a", "one"), ("/b", "two")]);
-    assert_eq!(paths(&fused(&two, "absent", &self::vectors(&[FAR, NEAR]), NEAR)), ["b"]);
     assert_eq!(paths(&fused(&two, "absent", &self::vectors(&[FAR]), NEAR)), ["a"]);
-    // Of four, also one that is a little nearer than the mean.
-    let four = self::vectors(&[NEAR, [1.0, 0.8], FAR, FAR]);
-    assert_eq!(paths(&fused(&index, "absent", &four, NEAR)), ["a", "b"]);
-    // All are equally near.
-    assert_eq!(fused(&two, "absent", &self::vectors(&[NEAR, NEAR]), NEAR), []);
+    assert_eq!(paths(&fused(&two, "absent", &self::vectors(&[NEAR, NEAR]), NEAR)), ["a", "b"]);
+}
+
+#[test]
+fn few_hits_are_followed_by_the_nearest_up_to_five() {
+    let names = ["/a", "/b", "/c", "/d", "/e", "/f", "/g", "/h"];
+    let index = store(&names.map(|name| (name, if name < "/g" { "one" } else { "two" })));
+    let values: Vec<_> = (0_u8..8).map(|far| [1.0, f32::from(far) / 5.0]).collect();
+    // Two are more than a standard deviation nearer than the mean.
+    for (query, expected) in [
+        ("absent", &["a", "b", "c", "d", "e"][..]),
+        ("two", &["g", "h", "a", "b", "c"]),
+        ("one", &["a", "b", "c", "d", "e", "f"]),
+    ] {
+        assert_eq!(paths(&fused(&index, query, &vectors(&values), NEAR)), expected, "{query}");
+    }
 }
 
 #[test]
@@ -138,12 +148,12 @@ fn filters_hold_for_meaning() {
         set(&mut vectors, number, &[FAR]);
     }
     for (query, expected) in [
-        ("absent", &["notes/a", "work/b"][..]),
-        ("absent -draft", &["work/b"]),
+        ("absent", &["notes/a", "work/b", "c", "d"][..]),
+        ("absent -draft", &["work/b", "c", "d"]),
         ("absent path:notes/", &["notes/a"]),
-        ("absent -path:/notes", &["work/b"]),
+        ("absent -path:/notes", &["work/b", "c", "d"]),
         ("absent path:other/", &[]),
-        ("draft -draft", &["work/b"]),
+        ("draft -draft", &["work/b", "c", "d"]),
     ] {
         assert_eq!(paths(&fused(&index, query, &vectors, NEAR)), expected, "{query}");
     }
