@@ -104,6 +104,23 @@ paths_of() {
   (set -f && printf '%s\n' $words)
 }
 
+# Lets cargo see how this clone differs from the one that built last in CARGO_TARGET_DIR. Cargo compares only times:
+# if that clone built a newer file, cargo would take what it made from it for that of the older file here.
+tell_cargo_of_this_clone() {
+  local built=$CARGO_TARGET_DIR/built-from index
+  mkdir -p "$CARGO_TARGET_DIR"
+  index=$(mktemp)
+  cp "$(git rev-parse --git-path index)" "$index"
+  # With files that are not committed yet.
+  GIT_INDEX_FILE=$index git add --all
+  { pwd && GIT_INDEX_FILE=$index git -c core.quotePath=false ls-files --format='%(objectname)	%(path)'; } >"$built.$$"
+  rm "$index"
+  if [ -f "$built" ] && [ "$(head -n 1 "$built")" != "$PWD" ]; then
+    comm -13 <(sort "$built") <(sort "$built.$$") | cut -s -f 2 | tr '\n' '\0' | xargs -0r touch --no-create --
+  fi
+  mv "$built.$$" "$built"
+}
+
 # Sets `processor` to the processor seconds of the programs that this shell started and that have ended. `times`
 # tells them only to the shell itself, so it writes the file $1.
 processor_seconds() {
