@@ -121,13 +121,15 @@ CREATE TABLE job_run (
 );
 CREATE INDEX job_run_started ON job_run (name, started_at, slot);
 
--- What operators did. Append-only: no role may update or delete. `changes`: the former
--- and the new value of each setting of a tenant that was changed, by its name.
+-- What operators did. Append-only: no role may update or delete. `tenant_id`: the tenant
+-- that the action concerned, also after its deletion. `changes`: the former and the new
+-- value of each setting of a tenant that was changed, by its name.
 CREATE TABLE operator_audit (
     id uuid PRIMARY KEY,
     at bigint NOT NULL,
     actor text COLLATE "C" NOT NULL,
     action text COLLATE "C" NOT NULL,
+    tenant_id uuid,
     object_id uuid,
     changes jsonb
 );

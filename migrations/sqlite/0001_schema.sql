@@ -72,6 +72,7 @@ CREATE TABLE operator_audit (
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
     action TEXT NOT NULL,
+    tenant_id BLOB,
     object_id BLOB,
     changes TEXT
 ) STRICT, WITHOUT ROWID;

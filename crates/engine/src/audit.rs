@@ -1,8 +1,5 @@
 //! The audit of a tenant and of the operator: which changes were made, and by whom.
 
-use std::collections::HashMap;
-
-use keepsake_core::{AuditEntryId, TenantId};
 use keepsake_index::{AuditAction, AuditEntry, AuditFilter, AuditPlace, OperatorActions, Scope};
 use uuid::Uuid;
 
@@ -47,20 +44,6 @@ impl Audit {
         let audit = &self.context.index.audit;
         let items = audit.list_of_operator(filter, before, limit + 1).await?;
         cursors.page(identity, items, limit, place_of).await
-    }
-
-    /// The tenants that these entries of the operator's audit concern, if their objects do not name them and the
-    /// tenants' audits still have the entries.
-    #[tracing::instrument(name = "engine.tenants_of_audit", level = "debug", skip_all)]
-    pub async fn tenants_of(
-        &self,
-        entries: &[AuditEntry],
-    ) -> Result<HashMap<AuditEntryId, TenantId>, EngineError> {
-        let is_other = |entry: &&AuditEntry| {
-            entry.object.as_ref().is_some_and(|object| object.r#type.as_str() != "tenant")
-        };
-        let others: Vec<_> = entries.iter().filter(is_other).collect();
-        Ok(self.context.index.audit.owners(&others).await?.into_iter().collect())
     }
 }
 

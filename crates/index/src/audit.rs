@@ -1,12 +1,11 @@
 //! The audit log. The transaction of an action also writes its entry.
 
-use keepsake_core::{AuditEntryId, Quota, Refused, TenantId};
-use serde_json::json;
+use keepsake_core::{Quota, Refused, TenantId};
 use sqlx::AssertSqlSafe;
 use sqlx::types::Json;
 use uuid::Uuid;
 
-use crate::database::{Database, FromRow, Ids, Role, Row, Tx, from_row};
+use crate::database::{Database, FromRow, Role, Row, Tx, from_row};
 use crate::model::{
     AuditAction, AuditEntry, AuditFilter, AuditObject, AuditPlace, AuditedAction, AuditedObject,
     OperatorActions,
@@ -17,12 +16,8 @@ use crate::{ChangeError, IndexError};
 const INSERT: &str = "INSERT INTO audit (tenant_id, id, at, actor, action, object_id, store_id, \
     changes) VALUES ($1, $2, $3, $4, $5, $6, $7, $8)";
 
-const INSERT_OF_OPERATOR: &str =
-    "INSERT INTO operator_audit (id, at, actor, action, object_id, changes) VALUES ($1, $2, $3, $4, $5, $6)";
-
-/// The tenants of entries, by the times and the ids of the entries.
-const OWNERS: &str = "SELECT a.id, a.tenant_id \
-    FROM_NUMBERS($1) EACH[audit a: a.at = numbers.number AND a.id IN_IDS($2)]";
+const INSERT_OF_OPERATOR: &str = "INSERT INTO operator_audit (id, at, actor, action, tenant_id, object_id, changes) \
+    VALUES ($1, $2, $3, $4, $5, $6, $7)";
 
 /// Counts an entry of a tenant's credential and returns the day's total. An entry from a
 /// slow clock counts towards the latest day.
@@ -37,7 +32,7 @@ const COUNT: &str = "INSERT INTO tenant_counter AS c (tenant_id, sessions, sessi
 #[derive(Debug, Clone)]
 pub struct AuditLog(pub(crate) Database);
 
-from_row!(AuditEntry { id, at, actor, action, store_id, changes; object .. r#type });
+from_row!(AuditEntry { id, at, actor, action, tenant_id, store_id, changes; object .. r#type });
 
 impl FromRow for Option<AuditedObject> {
     fn from_row(row: &Row) -> Result<Self, IndexError> {
@@ -93,18 +88,6 @@ impl AuditLog {
         let values = (bound(before), from, to, filtered, limit);
         self.0.all("operator_audit", Role::Shared(None), text, values).await
     }
-
-    /// The tenants whose audits have these entries of the operator's audit. A distributed database is not
-    /// searched.
-    pub async fn owners(&self, entries: &[&AuditEntry]) -> Result<Vec<(AuditEntryId, TenantId)>, IndexError> {
-        if entries.is_empty() || self.0.is_distributed() {
-            return Ok(Vec::new());
-        }
-        let times: Vec<_> = entries.iter().map(|entry| entry.at.as_micros()).collect();
-        let ids: Vec<_> = entries.iter().map(|entry| entry.id).collect();
-        let values = (json!(times).to_string(), Ids(Some(ids.as_slice())));
-        self.0.all_with_lists("audit_owners", Role::Shared(None), OWNERS, values).await
-    }
 }
 
 /// The upper bound of a page: the given place, or the largest time and id.
@@ -119,7 +102,7 @@ fn list_of_tenant(filter: &AuditFilter) -> String {
     let actor = if filter.actor_id.is_some() { "actor IN ($7, $8)" } else { "$7 IS NULL AND $8 IS NULL" };
     let object = if filter.object_id.is_some() { "object_id = $9" } else { "$9 IS NULL" };
     format!(
-        "SELECT id, at, actor, action, object_id, store_id, changes FROM audit \
+        "SELECT id, at, actor, action, tenant_id, object_id, store_id, changes FROM audit \
          WHERE tenant_id = $1 AND (at, id) < ($2, $3) AND at >= $4 AND at <= $5 AND {action} AND {actor} AND {object} \
          ORDER BY at DESC, id DESC LIMIT $10 + 0"
     )
@@ -135,7 +118,7 @@ fn list_of_operator(filter: &AuditFilter) -> String {
     };
     let object = if filter.object_id.is_some() { "object_id = $6" } else { "$6 IS NULL" };
     format!(
-        "SELECT id, at, actor, action, object_id, NULL AS store_id, changes FROM operator_audit \
+        "SELECT id, at, actor, action, tenant_id, object_id, NULL AS store_id, changes FROM operator_audit \
          WHERE (at, id) < ($1, $2) AND at >= $3 AND at <= $4 AND {action} AND {object} \
          ORDER BY at DESC, id DESC LIMIT $7 + 0"
     )
@@ -198,7 +181,7 @@ async fn insert(
     let query = query.bind((audited.by.to_string(), action.name(), object.id));
     query.bind((object.store_id, object.changes.map(Json))).execute().await?;
     if audited.by.is_operator() {
-        record_of_operator(tx, audited, action.name(), Some(object)).await?;
+        record_of_operator(tx, audited, action.name(), Some((tenant_id, object))).await?;
     }
     Ok(())
 }
@@ -208,11 +191,12 @@ pub(crate) async fn record_of_operator(
     tx: &mut Tx,
     audited: &AuditedAction,
     action: &str,
-    object: Option<AuditObject<'_>>,
+    of_tenant: Option<(TenantId, AuditObject<'_>)>,
 ) -> Result<(), IndexError> {
+    let (tenant_id, object) = of_tenant.unzip();
     let (object_id, changes) = (object.map(|object| object.id), object.and_then(|object| object.changes));
     let query = tx.query(INSERT_OF_OPERATOR).bind((audited.id, audited.at));
-    let query = query.bind((audited.by.to_string(), action, object_id, changes.map(Json)));
+    let query = query.bind((audited.by.to_string(), action, tenant_id, object_id, changes.map(Json)));
     query.execute().await?;
     Ok(())
 }

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use askama::Template;
-use keepsake_core::{Actor, AuditEntryId, StoreId, TenantId};
+use keepsake_core::{Actor, StoreId, TenantId};
 use keepsake_engine::{Page, PageRequest, Principal};
 use keepsake_index::{
     AuditAction, AuditEntry, AuditFilter, Auditor, OperatorActions, StoreFilter, Tenant, TenantStatus,
@@ -59,8 +59,6 @@ struct AuditPage {
     /// `None`: the entries are the operator's own.
     tenant: Option<Tenant>,
     entries: Vec<AuditEntry>,
-    /// The tenants of entries whose objects do not name them.
-    owners: HashMap<AuditEntryId, TenantId>,
     /// Of the keys of the tenant, or of all tenants.
     names: Choices,
     /// The names of the newest stores of the tenant.
@@ -101,7 +99,8 @@ impl AuditPage {
 
     /// The tenant of an entry of the operator's audit, unless it is the object.
     fn owner_of(&self, entry: &AuditEntry) -> Markup {
-        let owner = self.owners.get(&entry.id);
+        let is_object = entry.object.as_ref().is_some_and(|object| object.r#type == "tenant");
+        let owner = entry.tenant_id.filter(|_| self.tenant.is_none() && !is_object);
         owner.map(|tenant_id| self.named(entry, "tenant", &tenant_id.to_string())).unwrap_or_default()
     }
 
@@ -116,9 +115,7 @@ impl AuditPage {
     }
 
     fn named(&self, entry: &AuditEntry, kind: &str, full: &str) -> Markup {
-        let own_id = self.tenant.as_ref().map(|tenant| tenant.tenant_id);
-        let tenant_id = own_id.or_else(|| self.owners.get(&entry.id).copied());
-        let href = match (kind, tenant_id) {
+        let href = match (kind, entry.tenant_id) {
             ("tenant", _) => format!("/console/tenants/{full}"),
             ("api_key", Some(tenant_id)) => format!("/console/tenants/{tenant_id}/keys/{full}"),
             _ => return id(full),
@@ -176,10 +173,7 @@ async fn show(
         (Some(filter), None) => audit.of_operator(filter, &asked).await?,
         (None, _) => Page { items: Vec::new(), next: None },
     };
-    let (owners, actions) = match &of_tenant {
-        Some(_) => (HashMap::new(), actions_of_tenant()),
-        None => (audit.tenants_of(&found.items).await?, actions_of_operator()),
-    };
+    let actions = if of_tenant.is_some() { actions_of_tenant() } else { actions_of_operator() };
     let actor = || names.field("actor", "Author", "everybody", &caller.query);
     let actor = of_tenant.is_some().then(actor);
     let object = objects.field("object", "Object", "everything", &caller.query);
@@ -189,7 +183,6 @@ async fn show(
         frame: caller.frame(title.as_deref().unwrap_or("Audit")),
         tenant,
         entries: found.items,
-        owners,
         actions,
         choices: actor.into_iter().chain([object]).map(|field| field.marked(&problem)).collect(),
         names,

@@ -317,6 +317,9 @@ pub struct AuditEntry {
     /// The object of the action.
     #[schema(required)]
     pub object: Option<AuditedObject>,
+    /// The tenant that the action concerned; `None` for a job that an operator ran and for a token key.
+    #[serde(skip)]
+    pub tenant_id: Option<TenantId>,
     /// The memory store of a redacted version or of a session's resource; null for
     /// other actions.
     #[serde(rename = "memory_store_id")]

@@ -8,7 +8,7 @@ use keepsake_index::{AuditFilter, ErasedBlobs, Erasure, NewErasure, Selector};
 use crate::prelude::*;
 
 /// Tables that keep what they have of a tenant that is gone.
-const KEPT: [&str; 1] = ["tenant_deletion"];
+const KEPT: [&str; 2] = ["operator_audit", "tenant_deletion"];
 
 /// Every table that has a `tenant_id`, asked of the database itself: one that
 /// is made later is looked at too.

@@ -33,8 +33,7 @@ pub(crate) struct Entry {
     /// The id of the object; null for a job, which has no id.
     #[schema(required)]
     object_id: Option<String>,
-    /// The id of the tenant that the action concerns; null for a job and a token key,
-    /// and if it is not known.
+    /// The id of the tenant that the action concerns; null for a job and a token key.
     #[schema(required)]
     tenant_id: Option<String>,
     /// The settings of the tenant that `tenant.update` changed, by name: limits and
@@ -45,19 +44,16 @@ pub(crate) struct Entry {
     changes: Option<Map<String, Value>>,
 }
 
-impl Entry {
-    /// If the object is a tenant, the action concerns this one; else its `owner`.
-    fn of(entry: AuditEntry, owner: Option<TenantId>) -> Self {
-        let tenant = entry.object.as_ref().filter(|object| object.r#type == "tenant");
-        let tenant_id = tenant.map(|object| object.id.clone());
+impl From<AuditEntry> for Entry {
+    fn from(entry: AuditEntry) -> Self {
         Self {
-            tenant_id: tenant_id.or_else(|| owner.map(|tenant_id| tenant_id.to_string())),
             id: entry.id.uuid().to_string(),
             r#type: entry.r#type,
             at: entry.at,
             actor: entry.actor.to_string(),
             action: entry.action,
             object_id: entry.object.map(|object| object.id),
+            tenant_id: entry.tenant_id.map(|tenant_id| tenant_id.to_string()),
             changes: entry.changes,
         }
     }
@@ -82,7 +78,7 @@ pub(super) async fn of_tenant(
 ) -> Answer<List<Entry>> {
     let operator = engine.tenants.operator(tenant_id, by).await?;
     let entries = engine.audit.list(&operator, &AuditFilter::default(), &params.into()).await?;
-    Ok(Json(List::of(entries, |entry| Entry::of(entry, Some(tenant_id)))))
+    Ok(Json(List::of(entries, Entry::from)))
 }
 
 /// List the operator's audit entries
@@ -100,10 +96,5 @@ pub(super) async fn of_operator(
     QueryParams(params): QueryParams<ListPage>,
 ) -> Answer<List<Entry>> {
     let entries = engine.audit.of_operator(&AuditFilter::default(), &params.into()).await?;
-    let owners = engine.audit.tenants_of(&entries.items).await?;
-    let show = |entry: AuditEntry| {
-        let owner = owners.get(&entry.id).copied();
-        Entry::of(entry, owner)
-    };
-    Ok(Json(List::of(entries, show)))
+    Ok(Json(List::of(entries, Entry::from)))
 }
