@@ -57,7 +57,16 @@ pub(super) async fn list(caller: Caller) -> PageResult {
     })
 }
 
+/// A field that is not known might have narrowed the selection.
+const FIELDS: [&str; 7] = ["store", "prefix", "metadata_name", "metadata_value", "token", "once", "confirm"];
+
 fn request_of(fields: &Fields) -> Result<ErasureRequest, Refusal> {
+    if let Some((name, _)) = fields.pairs().find(|(name, _)| !FIELDS.contains(name)) {
+        return Err(Refusal::invalid(&format!("the field `{name}` is not known; nothing was chosen")));
+    }
+    if fields.filled("metadata_name").and(fields.filled("store")).is_some() {
+        return Err(Refusal::invalid("choose a store or metadata, not both"));
+    }
     if let Some(name) = fields.filled("metadata_name") {
         let value = fields.text("metadata_value").trim().to_owned();
         let pairs = Map::from_iter([(name.to_owned(), Value::from(value))]);
@@ -127,7 +136,7 @@ async fn selection_of(caller: &Caller, request: &ErasureRequest) -> Result<Selec
             let more = if found.next.is_some() { "more than " } else { "" };
             Ok(Selection {
                 what: format!("every memory of {} that ever was below {prefix}", store.name),
-                word: store.name,
+                word: prefix.clone(),
                 counts: vec![
                     format!("{more}{} there now", place::memories(examples.len() as u64)),
                     "all deleted, moved and earlier versions of them".to_owned(),

@@ -68,7 +68,18 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
         assert_eq!(client.post("/v1/memory_stores", &new).await.status, 200);
     }
     browser.open("/console/erasures/preview?store=blu").await.has("the store Blues with everything in it");
-    browser.get("/console/erasures/preview?store=blu&prefix=//").await.answered(400).has("an empty segment");
+    browser
+        .open("/console/erasures/preview?store=blu&prefix=a")
+        .await
+        .has("Type <strong><bdi>/a/</bdi></strong>");
+    let unclear = [
+        ("prefix=//", "an empty segment"),
+        ("path_prefix=/a/", "The field `path_prefix` is not known"),
+        ("metadata_name=team", "a store or metadata, not both"),
+    ];
+    for (query, why) in unclear {
+        browser.get(&format!("/console/erasures/preview?store=blu&{query}")).await.answered(400).has(why);
+    }
     let shown = browser.open("/console/erasures/preview?metadata_name=team&metadata_value=red").await;
     says(&shown.text, &["<li>1 store</li>", "The whole list</summary>", "Reds"]);
     shown.lacks("Blues");
