@@ -74,7 +74,7 @@ async fn stores_are_created_once_changed_deleted_and_erased_by_metadata() {
         .has("Type <strong><bdi>/a/</bdi></strong>");
     let unclear = [
         ("prefix=//", "an empty segment"),
-        ("path_prefix=/a/", "The field `path_prefix` is not known"),
+        ("path_prefix=/a/", "<code>path_prefix</code> is not known"),
         ("metadata_name=team", "a store or metadata, not both"),
     ];
     for (query, why) in unclear {

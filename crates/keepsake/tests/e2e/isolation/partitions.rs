@@ -13,7 +13,7 @@ const PARTITIONS: u32 = 16;
 
 /// Tables that name a tenant and stay whole: they find the tenant of a credential or of
 /// the operator's id, or are read across tenants.
-const GLOBAL: [&str; 3] = ["tenant", "credential", "tenant_deletion"];
+const GLOBAL: [&str; 4] = ["tenant", "credential", "tenant_deletion", "operator_audit"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn no_request_looks_at_all_partitions_of_a_table() {
