@@ -322,9 +322,10 @@ async fn check_search(store: &StoreApi) -> Finding {
         | MeaningReason::QuotedQuery
         | MeaningReason::NoWords
         | MeaningReason::Pending => ok(found),
-        MeaningReason::NotInstalled => {
-            advise(found, "for search by meaning, `keepsake model install` on the server")
-        }
+        MeaningReason::NotInstalled => advise(
+            found,
+            "for search by meaning, `keepsake model install` on the server, unless it fetches the model now",
+        ),
         MeaningReason::Unusable => problem(found, "`keepsake model status` on the server says why"),
         MeaningReason::Timeout | MeaningReason::Failed | MeaningReason::TooLarge => {
             problem(found, "tell the operator, whose log says more")

