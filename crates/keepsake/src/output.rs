@@ -17,7 +17,7 @@ use serde_json::{Map, Value, json};
 
 use crate::cli::OutputFormat;
 pub(crate) use Format::{
-    Action, Actor, Aside, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time,
+    Action, Actor, Aside, Author, Bytes, Count, Flag, Limits, Outcome, Period, Schedule, Text, Time,
 };
 pub(crate) use foreign::printable;
 pub(crate) use keepsake_core::words::{bytes, counted, limit};
@@ -53,6 +53,8 @@ pub(crate) enum Format {
     Flag,
     /// Who did something: a name, or the actor as the API describes it, whose id is shown.
     Actor,
+    /// As [`Actor`], but a narrow terminal leaves it out before a time.
+    Author,
     /// An action of an audit, in words.
     Action,
     Limits,
@@ -206,8 +208,8 @@ impl Printer {
             (Count, Value::Number(count)) => HumanCount(count.as_u64().unwrap_or_default()).to_string(),
             (Time, Value::String(time)) => self.relative(time),
             (Period, Value::Number(seconds)) => words::period(seconds.as_u64().unwrap_or_default()),
-            (Actor, Value::String(name)) => name.clone(),
-            (Actor, actor) => actor_id(actor),
+            (Actor | Author, Value::String(name)) => name.clone(),
+            (Actor | Author, actor) => actor_id(actor),
             (Action, Value::String(action)) => action_words(action),
             (Limits, Value::Object(limits)) if !limits.is_empty() => {
                 let limits = limits.iter().map(|(name, value)| {

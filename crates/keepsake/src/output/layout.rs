@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use console::measure_text_width;
 
-use super::{Aside, Bytes, Column, Count, Flag, Period, Time};
+use super::{Aside, Author, Bytes, Column, Count, Flag, Period, Time};
 
 /// Spaces between two columns.
 pub(super) const GAP: u16 = 2;
@@ -12,8 +12,10 @@ pub(super) const GAP: u16 = 2;
 const WIDE_TEXT: usize = 32;
 /// Flags and numbers are left out before a text is narrower than this.
 const MEDIUM_TEXT: usize = 24;
-/// Times and ids are left out before a text is narrower than this.
+/// Asides and authors are left out before a text is narrower than this.
 const NARROW_TEXT: usize = 15;
+/// Times and ids are left out before a text is narrower than this.
+const TIGHT_TEXT: usize = 12;
 /// The width of a text where nothing else can give way.
 const LEAST_TEXT: usize = 8;
 /// Characters of an id after its prefix.
@@ -25,13 +27,15 @@ const MIN_ID_CHARS: usize = 10;
 pub(super) type Layout = Vec<(usize, usize)>;
 
 /// Chooses the columns to show. If they are too wide, ids are shortened first, then numbers are left
-/// out, then asides and times, and texts get several lines. An id is never broken.
+/// out, then asides, authors and times, and texts get several lines. An id is never broken.
 pub(super) fn fit(columns: &[Column], rows: &mut [Vec<String>], width: usize) -> Layout {
     let mut fitting = Fitting { columns, shown: (0..columns.len()).collect(), width };
     if fitting.least(rows, WIDE_TEXT) > width {
         shorten_ids(rows);
     }
-    for (of_text, max_rank) in [(MEDIUM_TEXT, Rank::Number), (NARROW_TEXT, Rank::Id)] {
+    for (of_text, max_rank) in
+        [(MEDIUM_TEXT, Rank::Number), (NARROW_TEXT, Rank::Author), (TIGHT_TEXT, Rank::Id)]
+    {
         while fitting.least(rows, of_text) > width
             && let Some(place) = fitting.to_leave_out(rows, max_rank)
         {
@@ -47,6 +51,7 @@ enum Rank {
     Flag,
     Number,
     Aside,
+    Author,
     Time,
     Id,
 }
@@ -97,6 +102,7 @@ impl Fitting<'_> {
                 Flag => Rank::Flag,
                 Bytes | Count | Period => Rank::Number,
                 Aside => Rank::Aside,
+                Author => Rank::Author,
                 Time => Rank::Time,
                 _ => return None,
             };
@@ -176,12 +182,12 @@ fn shorten_ids(rows: &mut [Vec<String>]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Actor, Text};
+    use super::super::Text;
     use super::*;
 
     #[test]
     fn ids_are_shortened_then_columns_left_out_and_texts_broken() {
-        let kinds = [("VERSION", Text), ("TIME", Time), ("SIZE", Bytes), ("BY", Actor), ("PATH", Text)];
+        let kinds = [("VERSION", Text), ("TIME", Time), ("SIZE", Bytes), ("BY", Author), ("PATH", Text)];
         let columns = kinds.map(|(name, kind)| (name, "", kind));
         let rest = ["2 hours ago", "1.25 KiB", "support-bot · Ticket ZD-48502", "/memories/tickets/a.md"];
         let row =
@@ -190,8 +196,9 @@ mod tests {
             (111, &[0, 1, 2, 3, 4][..], 33),
             (93, &[0, 1, 2, 3, 4], 20),
             (92, &[0, 1, 3, 4], 20),
-            (66, &[0, 3, 4], 20),
-            (40, &[0, 3, 4], 20),
+            (66, &[0, 1, 4], 20),
+            (47, &[0, 1, 4], 20),
+            (40, &[0, 4], 20),
         ] {
             let mut rows =
                 vec![row("memver_01KAK5R2M0E9V7Q3C4D8X6Y1ZT"), row("memver_01KAK5R2M0E8V7Q3C4D8X6Y1ZT")];

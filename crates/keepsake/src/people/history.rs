@@ -18,7 +18,8 @@ use super::{agent_path, api_path, confirm, failure_of, put_agent_paths, text_of}
 use crate::cli::{IdsArgs, StoreArgs, shell_word};
 use crate::ids::{MEMORY, VERSION};
 use crate::output::{
-    Actor, Aside, Bytes, Column, Count, Printer, Stream, Text, Time, actor_id, items_of, notice, printable,
+    Actor, Aside, Author, Bytes, Column, Count, Printer, Stream, Text, Time, actor_id, items_of, notice,
+    printable,
 };
 
 const NOT_LISTED: &str = "the versions cannot be listed";
@@ -140,7 +141,7 @@ pub(super) async fn log(args: LogArgs) -> Result<()> {
         ("TIME", "/created_at", Time),
         ("CHANGE", "/operation", Text),
         ("SIZE", "/content_size_bytes", Bytes),
-        ("BY", "/created_by", Actor),
+        ("BY", "/created_by", Author),
         ("PATH", "/path", Text),
     ];
     if has_moved {

@@ -25,6 +25,7 @@ async fn output_is_made_for_terminals_and_pipes() {
     let log = person.run_in_terminal("memory log", &no_colour, 60, "").await.ok();
     let versions = log.lines().filter(|line| line.starts_with("memver_") && line.contains("…  "));
     assert_eq!(versions.count(), 3, "ids are shortened, and not broken: {log}");
+    assert!(log.contains("  TIME  "), "the author is left out, and not the time: {log}");
     let piped = person.ok("memory ls").await;
     assert_eq!(piped.lines().count(), 3, "{piped}");
     person.put("a.md", &"line\n".repeat(20_000)).await;
