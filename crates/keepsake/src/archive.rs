@@ -54,8 +54,8 @@ pub(crate) const RESULTS: [Column; 3] =
 /// The choices of `--on-conflict`.
 pub(crate) const ON_CONFLICT: &[(&str, &str)] = &[
     ("skip", "The memory is kept"),
-    ("replace", "The memory gets the imported content as a new version"),
-    ("fail", "Nothing at all is imported"),
+    ("replace", "The memory gets the content of the source as a new version"),
+    ("fail", "Nothing at all is written"),
 ];
 
 #[derive(Debug, Args)]

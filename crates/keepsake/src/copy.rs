@@ -48,44 +48,45 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  keepsake copy --from https://api.example.com#notes --to https://memory.example.org#notes --dry-run
+  keepsake copy --from https://api.example.com#notes --to new#notes --dry-run
   keepsake copy --from old --to new --follow
   keepsake copy --from old#notes --to new#notes --versions
 
-A server is a URL, or the name of a context. Each has its own key: in a file, in
-KEEPSAKE_FROM_API_KEY and KEEPSAKE_TO_API_KEY, or in the context.
-Without #STORE, all memory stores are copied to those of the same names, which are created if
-they are missing. What was stopped is continued by the same command.")]
+SERVER is a URL without /v1, or the name of a context (`keepsake context list`).
+Each server has its own key: in a file, in KEEPSAKE_FROM_API_KEY and
+KEEPSAKE_TO_API_KEY, or in the context.
+Without #STORE, all memory stores are copied to those of the same names. Stores
+that are missing are created. A copy that was stopped goes on with the same command.")]
 #[expect(clippy::struct_excessive_bools, reason = "the flags of the command")]
 pub(crate) struct CopyArgs {
-    /// The server that is read, and its memory store: an id or a name
-    #[arg(long, value_name = "URL[#STORE]")]
+    /// The server to copy from, and the id or the name of one memory store
+    #[arg(long, value_name = "SERVER[#STORE]")]
     from: String,
-    /// The server that is written, and its memory store: an id or a name
-    #[arg(long, value_name = "URL[#STORE]")]
+    /// The server to copy to, and the id or the name of one memory store
+    #[arg(long, value_name = "SERVER[#STORE]")]
     to: String,
-    /// A file with an API key of the server that is read, instead of `KEEPSAKE_FROM_API_KEY`
+    /// A file with an API key of the server to copy from, instead of `KEEPSAKE_FROM_API_KEY`
     #[arg(long, value_name = "FILE")]
     from_key_file: Option<PathBuf>,
-    /// A file with an API key of the server that is written, instead of `KEEPSAKE_TO_API_KEY`
+    /// A file with an API key of the server to copy to, instead of `KEEPSAKE_TO_API_KEY`
     #[arg(long, value_name = "FILE")]
     to_key_file: Option<PathBuf>,
-    /// The action if a memory of the target has other content
+    /// The action if the target has other content at the path of a memory
     #[arg(long, value_name = "ACTION", value_parser = choice(OnConflict::parse, ON_CONFLICT), default_value = "fail")]
     on_conflict: OnConflict,
     /// Deletes the memories of the target that the source does not have
     #[arg(long)]
     delete: bool,
-    /// Copies the history as well, into an empty memory store of a Keepsake
+    /// Copies the history as well; the target is an empty memory store of a Keepsake server
     #[arg(long)]
     versions: bool,
-    /// Goes on until Ctrl-C, and copies every change of the source
+    /// Goes on until Ctrl-C, and copies later changes of the source as they come
     #[arg(short, long)]
     follow: bool,
-    /// How often the memories are listed if a server has no stream of changes: 10s, 1m
+    /// With --follow, how often to look for changes on a server that does not report them: 10s, 1m
     #[arg(long, value_name = "TIME", value_parser = parse_period, default_value = "10s")]
     every: Duration,
-    /// Fails before anything is written if the target cannot hold something
+    /// Writes nothing if the target cannot hold something, such as the history or a pin
     #[arg(long)]
     strict: bool,
     /// Shows what would be done and changes nothing

@@ -5,14 +5,15 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use console::Style;
-use keepsake_config::{Failure, cli::Result};
+use keepsake_config::{Failure, FailureClass, cli::Result};
+use keepsake_core::path::TESTS_PATH;
 use serde_json::{Value, json};
 
 use super::connection::Connection;
 use super::text_of;
 use crate::cli::{ConnectionArgs, OutputArgs, OutputFormat, ServerArgs, StoreArgs, StoreNameArgs};
 use crate::failures::unreadable;
-use crate::output::{counted, items_of, print, print_styled, printable};
+use crate::output::{counted, items_of, notice, print, print_styled, printable};
 
 /// Hits of a broken test that are shown to people.
 const SHOWN_HITS: usize = 3;
@@ -23,7 +24,15 @@ const SHOWN_HITS: usize = 3;
   keepsake test --store team-notes -o junit > tests.xml
   keepsake test --file tests.yaml
 
-The tests are in the memory `/.keepsake/tests.yaml` of the store. The exit code is 1 if one of them does not hold.")]
+The tests are in the memory `/.keepsake/tests.yaml` of the store, or in FILE:
+
+  tests:
+  - search: refund limit
+    finds: /policy/refunds.md
+    within: 3
+  - max_files: 500
+
+Ends with 1 if a test does not hold.")]
 pub(crate) struct TestArgs {
     #[command(flatten)]
     server: ServerArgs,
@@ -64,13 +73,17 @@ pub(crate) async fn run(args: TestArgs) -> Result<()> {
         TestOutput::Table | TestOutput::Junit => OutputFormat::Table,
     };
     let connection = ConnectionArgs { server: args.server, output: OutputArgs { output } };
-    let connection = Connection::of_store(&StoreArgs { connection, named: args.named }).await?;
-    let report = connection.post("the memory store cannot be tested", &["test"], body).await?;
+    let store = StoreArgs { connection, named: args.named };
+    let connection = Connection::of_store(&store).await?;
+    let report = connection.post("the memory store cannot be tested", &["test"], body).await;
+    let report =
+        report.map_err(|failure| with_advice(failure, &store.repeated(connection.store_id.as_deref())))?;
     let results = items_of(&report, "data");
     match format {
         TestOutput::Json => connection.printer.done(&report, String::new)?,
         TestOutput::Jsonl => connection.printer.items(results, &[], "")?,
         TestOutput::Junit => print(&junit(&report, results))?,
+        TestOutput::Table if results.is_empty() => notice("there are no tests in the file"),
         TestOutput::Table => print_styled(&lines(results))?,
     }
     let broken = results.iter().filter(|result| result["passed"] != true).count();
@@ -78,6 +91,18 @@ pub(crate) async fn run(args: TestArgs) -> Result<()> {
         return Ok(());
     }
     Err(Failure::new(format!("{broken} of {} did not hold", counted(results.len() as u64, "test"))))
+}
+
+/// Says how to add tests to a store that has none. `place` leads another command to the store.
+fn with_advice(failure: Failure, place: &str) -> Failure {
+    let text = failure.to_string();
+    if failure.class() != FailureClass::NotFound || !text.contains(TESTS_PATH) {
+        return failure;
+    }
+    let advice = format!(
+        "`keepsake memory put .keepsake/tests.yaml FILE{place}` adds tests, `keepsake test --help` has an example"
+    );
+    Failure::of_class(FailureClass::NotFound, format!("{text}; {advice}"))
 }
 
 /// A line for each test; a broken one has its reason and its first hits.
