@@ -223,12 +223,17 @@ fn main() -> ExitCode {
     }
 }
 
-/// Names the commands below which there is one of the unknown name: `log` is `memory log`.
+/// Names the commands of the unknown name in other places: `log` is `memory log`, `store test` is `test`.
 fn with_places(mut error: clap::Error) -> clap::Error {
     let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand) else {
         return error;
     };
     let program = Cli::command();
+    if program.find_subcommand(name).is_some() {
+        let above = ContextValue::Strings(vec![format!("keepsake {name}")]);
+        error.insert(ContextKind::SuggestedSubcommand, above);
+        return error;
+    }
     // A similar command beside the unknown one is a better guess: `memory move` is not `blobs move`.
     if let Some(ContextValue::Strings(similar)) = error.get(ContextKind::SuggestedSubcommand)
         && similar.iter().any(|beside| program.find_subcommand(beside).is_none())
@@ -383,5 +388,7 @@ mod tests {
         assert!(unknown.contains("the limits are api_keys_per_tenant, "), "{unknown}");
         let elsewhere = with_places(parse("readers").unwrap_err()).to_string();
         assert!(elsewhere.contains("a similar subcommand exists: 'memory readers'"), "{elsewhere}");
+        let above = with_places(parse("store test").unwrap_err()).to_string();
+        assert!(above.contains("a similar subcommand exists: 'keepsake test'"), "{above}");
     }
 }
