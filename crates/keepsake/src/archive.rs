@@ -32,8 +32,8 @@ pub(crate) use import::run as import;
   keepsake export backup/notes --versions --store notes
   keepsake export last-week.tar.zst --at 2026-11-20
 
-The archive is complete when it has its name. Until then it is the folder TARGET.partial; after
-an export that was stopped, the same command begins again.")]
+The archive is complete when it has its name. Until then it is the folder
+TARGET.partial; after an export that was stopped, the same command begins again.")]
 pub(crate) struct ExportArgs {
     #[command(flatten)]
     store: StoreArgs,
@@ -63,7 +63,7 @@ pub(crate) const ON_CONFLICT: &[(&str, &str)] = &[
   keepsake import notes.tar.zst --dry-run
   keepsake import notes.tar.zst --versions --store restored
   keepsake import ~/vault --prefix vault --on-conflict skip
-  KEEPSAKE_FROM_API_KEY=… keepsake import --from-url https://other.example.com --from-store notes
+  keepsake import --from-url https://other.example.com --from-store notes
 
 An import that was stopped is continued by the same command: what is there is not written again.")]
 pub(crate) struct ImportArgs {

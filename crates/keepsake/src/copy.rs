@@ -56,7 +56,7 @@ SERVER is a URL without /v1, or the name of a context (`keepsake context list`).
 Each server has its own key: in a file, in KEEPSAKE_FROM_API_KEY and
 KEEPSAKE_TO_API_KEY, or in the context.
 Without #STORE, all memory stores are copied to those of the same names. Stores
-that are missing are created. A copy that was stopped goes on with the same command.")]
+that are missing are created. The same command continues a stopped copy.")]
 #[expect(clippy::struct_excessive_bools, reason = "the flags of the command")]
 pub(crate) struct CopyArgs {
     /// The server to copy from, and the id or the name of one memory store

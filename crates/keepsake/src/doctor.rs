@@ -40,7 +40,7 @@ const COLUMNS: [Column; 4] = [
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   keepsake doctor
-  keepsake doctor ~/memory            also the folder, which `keepsake sync` keeps equal to a store
+  keepsake doctor ~/memory            also the folder of `keepsake sync`
 
 Ends with 1 if there is a problem.")]
 pub(crate) struct DoctorArgs {

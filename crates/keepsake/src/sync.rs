@@ -79,8 +79,8 @@ impl From<Stop> for Failure {
   keepsake sync /mnt/memory --watch
   keepsake sync ~/memory --dry-run
 
-Ends with 4 if both sides changed a file. The store's content stays at the path; the
-folder's is kept beside it, as notes.conflict-20260102T030405Z.md, in both.
+Ends with 4 if both sides changed a file. The store's content stays at the path;
+the folder's is kept beside it, as notes.conflict-20260102T030405Z.md, in both.
 .keepsakeignore in the folder lists what is not synchronised, in the syntax of .gitignore.")]
 pub(crate) struct SyncArgs {
     #[command(flatten)]

@@ -25,8 +25,8 @@ pub(crate) enum BlobCommand {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  keepsake blobs move --config keepsake.toml --from index: --to s3://agent-memory --keep
-  keepsake blobs move --config keepsake.toml --from s3://agent-memory --to index:")]
+  keepsake blobs move --config keepsake.toml --from index: --to s3://data --keep
+  keepsake blobs move --config keepsake.toml --from s3://data --to index:")]
 pub(crate) struct MoveBlobsArgs {
     #[command(flatten)]
     sources: SourceArgs,

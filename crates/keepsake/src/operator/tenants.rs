@@ -123,7 +123,7 @@ pub(crate) struct ListTenantsArgs {
 #[derive(Debug, Args)]
 #[command(after_help = limits_after("Examples:
   keepsake tenant create --name acme --config keepsake.toml
-  keepsake tenant create --name acme --external-id 42 --limit memories_per_store=5000 -o json"))]
+  keepsake tenant create --name acme --limit memories_per_store=5000 -o json"))]
 pub(crate) struct CreateTenantArgs {
     #[command(flatten)]
     target: TargetArgs,
@@ -143,7 +143,7 @@ pub(crate) struct CreateTenantArgs {
 #[derive(Debug, Args)]
 #[command(after_help = limits_after("Examples:
   keepsake tenant update wrkspc_… --limit bytes_per_store=1GiB
-  keepsake tenant update wrkspc_… --default-limit bytes_per_store --no-external-id"))]
+  keepsake tenant update wrkspc_… --default-limit bytes_per_store"))]
 pub(crate) struct UpdateTenantArgs {
     #[command(flatten)]
     of: TenantArgs,

@@ -96,8 +96,8 @@ pub(crate) struct RedactArgs {
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  keepsake memory readers notes.md             readers of every version of the memory
-  keepsake memory readers memver_…             readers of one version")]
+  keepsake memory readers notes.md     readers of every version of the memory
+  keepsake memory readers memver_…     readers of one version")]
 pub(crate) struct ReadersArgs {
     #[command(flatten)]
     store: StoreArgs,

@@ -112,7 +112,7 @@ pub(crate) struct ListKeysArgs {
 A credential needs the scope keys:admin, and gives a key only rights that it has.
 
 Examples:
-  keepsake key create --name reader --scope memory:read --store notes --expires-in-days 30
+  keepsake key create --name reader --scope memory:read --expires-in-days 30
   keepsake key create --tenant wrkspc_… --name fleet --config keepsake.toml")]
 pub(crate) struct CreateKeyArgs {
     /// A display name

@@ -45,7 +45,7 @@ pub(crate) enum MemoryCommand {
         after_help = "Examples:
   keepsake memory cat notes.md
   keepsake memory cat notes.md --at 2026-11-20
-  keepsake memory cat memver_…                 a version that `keepsake memory log` lists"
+  keepsake memory cat memver_…      a version that `keepsake memory log` lists"
     )]
     Cat(CatArgs),
     /// Creates a memory or replaces its content, from a file or stdin

@@ -81,7 +81,7 @@ pub(crate) enum StoreCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
   keepsake store create notes --description 'What the support agents know'
-  keepsake store create archive --metadata team=support --expires-unused-after 90d")]
+  keepsake store create tickets --metadata team=a --expires-unused-after 90d")]
 pub(crate) struct CreateStoreArgs {
     #[command(flatten)]
     connection: ConnectionArgs,

@@ -24,10 +24,10 @@ const POLLED_EACH: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:
-  keepsake undo --session sesn_…               what an agent changed in a session
-  keepsake undo --key apikey_… --since 2h      what a program changed in the last two hours
+  keepsake undo --session sesn_…           what an agent changed in a session
+  keepsake undo --key apikey_… --since 2h  what a program changed in two hours
   keepsake undo --session sesn_… --under plans --dry-run
-  keepsake undo --cancel memundo_…             ends an undo of many memories")]
+  keepsake undo --cancel memundo_…         ends an undo of many memories")]
 pub(crate) struct UndoArgs {
     #[command(flatten)]
     store: StoreArgs,

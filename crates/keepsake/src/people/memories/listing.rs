@@ -21,8 +21,8 @@ use crate::people::{REDACTED, agent_path, api_path, put_agent_paths, text_of};
   keepsake memory ls
   keepsake memory ls -R projects
   keepsake memory ls -R -o jsonl | jq -r .path
-  keepsake memory ls --at 2026-11-20          what was there at the start of that day, in UTC
-  keepsake memory ls --deleted                what can be restored")]
+  keepsake memory ls --at 2026-11-20  what was there as that day began, in UTC
+  keepsake memory ls --deleted        what can be restored")]
 pub(crate) struct LsArgs {
     #[command(flatten)]
     store: StoreArgs,

@@ -52,6 +52,7 @@ async fn names_hints_and_advice_are_whole_at_80_and_at_120_columns() {
     for (line, code, said) in [
         ("--help", 0, "Administration of a tenant, with an API key that has an admin scope:\n"),
         ("memory log --help", 0, "Examples:\n  keepsake memory log notes.md\n"),
+        ("copy --help", 0, "  keepsake copy --from old --to new --follow\n"),
         ("memory log a.md", 0, "  API key tests  /memories/a.md\n"),
         ("memory diff a.md", 0, "  API key tests\n@@"),
         ("audit", 0, "  API key tests  "),
@@ -77,6 +78,8 @@ async fn names_hints_and_advice_are_whole_at_80_and_at_120_columns() {
             let run = person.run_in_terminal(line, &[("NO_COLOR", "1")], width, "").await;
             assert_eq!(run.code, Some(code), "{line}: {}", run.stdout);
             says(&run.stdout, &[said]);
+            let widest = run.stdout.lines().map(console::measure_text_width).max();
+            assert!(!line.ends_with("--help") || widest <= Some(width.into()), "{line}: {}", run.stdout);
             // The next width needs the state of before.
             if line.starts_with("memory rm") && width == 80 {
                 person.ok("memory restore a.md").await;
