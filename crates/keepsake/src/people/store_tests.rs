@@ -5,8 +5,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use console::Style;
-use keepsake_config::{Failure, FailureClass, cli::Result};
-use keepsake_core::path::TESTS_PATH;
+use keepsake_config::{Failure, cli::Result};
 use serde_json::{Value, json};
 
 use super::connection::Connection;
@@ -73,11 +72,8 @@ pub(crate) async fn run(args: TestArgs) -> Result<()> {
         TestOutput::Table | TestOutput::Junit => OutputFormat::Table,
     };
     let connection = ConnectionArgs { server: args.server, output: OutputArgs { output } };
-    let store = StoreArgs { connection, named: args.named };
-    let connection = Connection::of_store(&store).await?;
-    let report = connection.post("the memory store cannot be tested", &["test"], body).await;
-    let report =
-        report.map_err(|failure| with_advice(failure, &store.repeated(connection.store_id.as_deref())))?;
+    let connection = Connection::of_store(&StoreArgs { connection, named: args.named }).await?;
+    let report = connection.post("the memory store cannot be tested", &["test"], body).await?;
     let results = items_of(&report, "data");
     match format {
         TestOutput::Json => connection.printer.done(&report, String::new)?,
@@ -91,18 +87,6 @@ pub(crate) async fn run(args: TestArgs) -> Result<()> {
         return Ok(());
     }
     Err(Failure::new(format!("{broken} of {} did not hold", counted(results.len() as u64, "test"))))
-}
-
-/// Says how to add tests to a store that has none. `place` leads another command to the store.
-fn with_advice(failure: Failure, place: &str) -> Failure {
-    let text = failure.to_string();
-    if failure.class() != FailureClass::NotFound || !text.contains(TESTS_PATH) {
-        return failure;
-    }
-    let advice = format!(
-        "`keepsake memory put .keepsake/tests.yaml FILE{place}` adds tests, `keepsake test --help` has an example"
-    );
-    Failure::of_class(FailureClass::NotFound, format!("{text}; {advice}"))
 }
 
 /// A line for each test; a broken one has its reason and its first hits.
