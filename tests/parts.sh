@@ -104,15 +104,21 @@ paths_of() {
   (set -f && printf '%s\n' $words)
 }
 
-# Lets cargo see how this clone differs from the one that built last in CARGO_TARGET_DIR. Cargo compares only times:
-# if that clone built a newer file, cargo would take what it made from it for that of the older file here.
-tell_cargo_of_this_clone() {
+# Makes the file $1 an index of the work tree, with the files that are not committed yet.
+index_work_tree() {
+  cp "$(git rev-parse --git-path index)" "$1"
+  GIT_INDEX_FILE=$1 git add --all
+}
+
+# Marks the files that differ between this clone and the one that built last in CARGO_TARGET_DIR as changed. Cargo
+# compares only the times of files: if the other clone built a newer file, cargo would use the result for the older file here.
+mark_files_of_another_clone() {
   local built=$CARGO_TARGET_DIR/built-from index
+  # Files that were unpacked from an archive have no index.
+  git rev-parse --git-dir >/dev/null 2>&1 || return 0
   mkdir -p "$CARGO_TARGET_DIR"
   index=$(mktemp)
-  cp "$(git rev-parse --git-path index)" "$index"
-  # With files that are not committed yet.
-  GIT_INDEX_FILE=$index git add --all
+  index_work_tree "$index"
   { pwd && GIT_INDEX_FILE=$index git -c core.quotePath=false ls-files --format='%(objectname)	%(path)'; } >"$built.$$"
   rm "$index"
   if [ -f "$built" ] && [ "$(head -n 1 "$built")" != "$PWD" ]; then
